@@ -40,7 +40,8 @@ while os.read(0, 1):
 class Pace:
     """Measures how fast the first two of these CPUs hand a number to each other, while it is entered.
 
-    Where a process cannot choose its CPU, or has one alone, nothing is measured.
+    Where a process cannot choose its CPU, or has one alone, nothing is measured. The process on the other CPU ends with
+    this one.
     """
 
     def __init__(self, cpus: Sequence[int]) -> None:
@@ -48,9 +49,16 @@ class Pace:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Pace":
-        if not self._cpus:
-            return self
-        file = self._stack.enter_context(tempfile.TemporaryFile())
+        if self._cpus:
+            try:
+                self._start()
+            except OSError:  # no room, or no further process or descriptor: nothing depends on it
+                self._stack.close()
+                self._cpus = []
+        return self
+
+    def _start(self) -> None:
+        file = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (closed with the stack)
         file.write(b"\0")
         file.flush()
         self._memory = self._stack.enter_context(mmap.mmap(file.fileno(), 1))
@@ -59,12 +67,14 @@ class Pace:
             subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _OTHER, *map(str, (file.fileno(), self._cpus[1], turns))],
                 stdin=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 pass_fds=[file.fileno()],
                 bufsize=0,
+                # The terminal's Ctrl-C is not for it.
+                start_new_session=True,
             )
         )
         self._stack.callback(self._other.kill)
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -1,6 +1,9 @@
 """How fast two CPUs hand a number to each other."""
 
+import errno
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -51,6 +54,35 @@ def test_where_the_other_process_is_gone_nothing_is_measured(monkeypatch):
         assert measured.read() is None
         assert measured.read() is None
     assert sorted(os.sched_getaffinity(0)) == CPUS
+
+
+@several
+@pytest.mark.parametrize("lacking", ["subprocess.Popen", "tempfile.TemporaryFile", "mmap.mmap"])
+def test_where_it_cannot_start_nothing_is_measured(monkeypatch, lacking):
+    def refuse(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(f"fwbench.machine.pace.{lacking}", refuse)
+    with Pace(CPUS) as measured:
+        assert measured.read() is None
+
+
+@several
+def test_the_other_process_ends_when_this_one_is_killed():
+    script = "import os, signal; from fwbench.machine.pace import Pace; m = Pace({}).__enter__(); m.read(); "
+    script += "print(m._other.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    done = subprocess.run([sys.executable, "-c", script.format(CPUS)], capture_output=True, text=True, check=False)
+    pid = int(done.stdout)
+    for _ in range(600):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                ended = file.read().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            ended = True
+        if ended:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{pid} lives on")
 
 
 @pytest.mark.parametrize("cpus", [(), (0,)])
