@@ -11,12 +11,13 @@ from fwbench.record.measurement import Metric, unavailable
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 # Seconds between two looks, which take some microseconds while nothing is timed.
-_BETWEEN = 0.02
+_BETWEEN = 0.01
 # Growth is looked for in the last half of the looks, in so many parts: in each it must go on at this share of the
 # whole half's rate. A heap that settles grows in the first calls, or once.
 _PARTS, _STEADY = 3, 0.5
-# With fewer looks in each part, two passes are enough to seem a growth: calls that wait in a queue hold memory, too.
-_LEAST = 4
+# The fewest looks in that half, and calls. In fewer two passes are enough to seem a growth: calls that wait in a queue
+# hold memory, too.
+_LEAST_LOOKS, _LEAST_CALLS = 2 * _PARTS, 32
 # Bytes of a call, and of all calls in that half, below which growth is the harness's own or the kernel's rounding.
 _CALL, _ALL = 1024, 2**20
 
@@ -58,8 +59,9 @@ class Growth:
     def read(self) -> Metric:
         """`memory_growth`: bytes by which memory grew with each call; 0 where it did not go on growing."""
         half = self._looks[len(self._looks) // 2 :]
-        source = f"{len(half)} looks at the memory of the last {half[-1][0] - half[0][0] if half else 0} calls"
-        if len(half) < _PARTS * _LEAST or not half[0][1]:
+        calls = half[-1][0] - half[0][0] if half else 0
+        source = f"{len(half)} looks at the memory of the last {calls} calls"
+        if len(half) < _LEAST_LOOKS or calls < _LEAST_CALLS or not half[0][1]:
             return unavailable(source, "too few calls, or a system that does not tell")
         rates = {name: _rate([(calls, told[name]) for calls, told in half if name in told]) for name in half[0][1]}
         name = max(rates, key=lambda name: rates[name])
