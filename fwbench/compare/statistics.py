@@ -70,12 +70,12 @@ LEVEL = 0.99
 # Half the width of an interval, as a share of the ratio, from which on a workload plays no further rounds.
 PRECISE = 0.015
 
-# Two fastest turns of a round's 24 find the same speed of a program most often (docs/evidence/turns.md). Where a call
-# takes fewer seconds than `_SHORT`, which CPU wakes which decides how long: few turns are fast by luck, and half count.
+# Two fastest turns of a round's 24 find the same speed of a program most often (docs/evidence/turns.md). A call of
+# fewer seconds than `_SHORT` is short or long by how soon another thread wakes; a few turns are lucky, so half count.
 _FASTEST_TURNS, _SHORT = 2, 1e-4
 
-# A round lies apart if it is farther than this from the median of all, in standard deviations; and such rounds do not
-# count if the others are more by so many. With one in seven processes slow, the slow ones are seldom as far ahead.
+# A round lies apart if it is farther than this from the median of all, in standard deviations. It does not count if the
+# others are so many more: where one process in seven is slow, slow ones are seldom so many more than fast ones.
 _APART, _AHEAD = 5.0, 3
 
 # CPUs lie as usual if they hand a number to each other in the usual time, to within this factor. Where a host had moved
@@ -222,7 +222,7 @@ def usual_pace(paces: Sequence[float]) -> float:
 
 
 def as_usual(pace: float, usual: float) -> bool:
-    """Whether the machine was in a round as in most; else it does not count, as spells meet one lane harder.
+    """Whether a round was played at the usual pace; at another it does not count, as that moves ratios.
 
     Args:
         pace: seconds in which two CPUs hand a number to each other; 0: unknown.
