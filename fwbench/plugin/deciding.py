@@ -261,6 +261,7 @@ def _outcome(contests: Sequence[Contest]) -> str:
     why = (
         "as other processes used the CPUs, one that takes turns was stopped or held back by a quota, or all ran slowly"
     )
-    others = f"{disturbed} further rounds do not count, {why}" if disturbed else ""
+    further = "1 further round does" if disturbed == 1 else f"{disturbed} further rounds do"
+    others = f"{further} not count, {why}" if disturbed else ""
     parts = [f"{known} of {len(contests)} workloads known within {EQUAL:.0%}", others, *faults]
     return f"{rounds} rounds of turns: {'; '.join(filter(None, parts))}"
