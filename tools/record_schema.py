@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from fwbench.record.journal import SCHEMA
-from fwbench.record.schema import ANY_METRIC, MACHINE, MEASUREMENT, METRIC, OPEN, Commit, Stats
+from fwbench.record.schema import ANY_METRIC, MACHINE, MEASUREMENT, METRIC, OPEN, ROUND, Commit, Stats
 
 
 def exported() -> dict[str, Any]:
     """JSON Schema (2020-12): of a saved file as a whole; of a journal's first line, and of the lines that follow it."""
     _, found = msgspec.json.schema_components(
-        [MEASUREMENT, MACHINE, Stats, Commit, ANY_METRIC, *OPEN.values()], ref_template="#/$defs/{name}"
+        [MEASUREMENT, ROUND, MACHINE, Stats, Commit, ANY_METRIC, *OPEN.values()], ref_template="#/$defs/{name}"
     )
     parts = found["Measurement"]["properties"]
     parts |= {name: {"$ref": f"#/$defs/{shape.__name__}"} for name, shape in OPEN.items()}
@@ -54,12 +54,14 @@ def exported() -> dict[str, Any]:
                 "properties": {
                     "schema": schema,
                     "failures": {"type": "array", "items": {"$ref": "#/$defs/Measurement"}},
+                    "rounds": {"type": "array", "items": {"$ref": "#/$defs/PlayedRound"}},
                 },
             },
         },
     }
     header = {
-        "description": "The first line of a journal; each further line is a Measurement.",
+        "description": "The first line of a journal; each further line is a Measurement, or an object whose `round` "
+        "is a PlayedRound.",
         "type": "object",
         "required": ["schema", "started", "machine"],
         "properties": {"schema": schema, "started": made, "machine": {"$ref": "#/$defs/Machine"}},

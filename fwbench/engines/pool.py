@@ -21,6 +21,7 @@ from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
+from fwbench.worker.chain import twice
 
 # Seconds for a slot to start: a process starts and imports fwbench. If it takes longer, somebody else holds the
 # accelerator.
@@ -168,7 +169,8 @@ class Pool:
                 returns replaces the measurement.
         """
         job = _Job(workload, protocol, arrived)
-        job.answer = self._threads.submit(self._measured, job)
+        again = twice(lambda *_: self._measured(job), lambda _: self._setup[0].patience > 0)
+        job.answer = self._threads.submit(again, workload, protocol, job.said.append)
         self._jobs.append(job)
 
     def take(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:

@@ -3,10 +3,11 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fwbench.compare import rounds
 from fwbench.compare.pair import Fault
 from fwbench.compare.statistics import (
     EQUAL,
@@ -14,14 +15,11 @@ from fwbench.compare.statistics import (
     MOST_ROUNDS,
     PRECISE,
     Scatter,
-    as_usual,
-    pooled_scatter,
     ratio_interval,
-    round_difference,
-    usual_pace,
 )
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.answers import comparable_lanes
@@ -55,7 +53,7 @@ class Contest:
         cpus: the number of CPUs on which the lanes take turns.
         expected: how far its rounds are expected to scatter, given the rounds of the other workloads.
         usual: the usual pace of the run's rounds, in seconds; 0: unknown.
-        disturbed: the number of rounds that do not count, as others used the CPUs or a process was stopped meanwhile.
+        disturbed: the number of rounds that are not kept, as others used the CPUs or a process was stopped meanwhile.
         fault: why a lane cannot take turns.
     """
 
@@ -82,15 +80,15 @@ class Contest:
         return len(self.turns[self.lanes[0]]) - self.played
 
     def _counted(self, lane: str) -> list[Mapping[str, Any]]:
-        return [turns for turns in self.turns[lane] if as_usual(turns.get("pace", 0.0), self.usual)]
+        return rounds.counted(self.turns[lane], self.usual)
 
     @property
     def width(self) -> float:
         """Half the width of the widest interval of two lanes' ratio, as a share of it; infinite with too few rounds."""
         if self.played < FEWEST_ROUNDS:
             return math.inf
-        pairs = (self._differences(*lanes) for lanes in itertools.combinations(self.lanes, 2))
-        ends = (ratio_interval(rounds, self.expected) for rounds in pairs)
+        pairs = itertools.combinations(self.counted.items(), 2)
+        ends = (ratio_interval(next(rounds.differences(dict(pair))), self.expected) for pair in pairs)
         return max(math.expm1((high - low) / 2) for _, low, high in ends)
 
     @property
@@ -110,23 +108,23 @@ class Contest:
         """The rounds that it needs for an interval, or for a narrower one."""
         return max(1, FEWEST_ROUNDS - self.played)
 
-    def add(self, result: Round | Fault) -> None:
-        """Add a round."""
+    def add(self, result: Round | Fault) -> PlayedRound | None:
+        """Add a round, and return it if it is to be kept."""
         if isinstance(result, Fault):
             self.fault = result
-            return
+            return None
         for lane in self.lanes:
             if why := self._unlike(lane, result):
                 failure = Failure("error", f"when it took turns {why} than the one that was measured")
                 self.fault = Fault("here", lane, failure)
-                return
+                return None
         self.seconds = result.seconds
         if result.held or result.load > _SHARED * busy(self.cpus):
             self.disturbed += 1
-            return
+            return None
         for lane, turns in self.turns.items():
-            values = {metric: list(numbers) for metric, numbers in result.values[lane].items()}
-            turns.append({"begun": result.begun, **({"pace": result.pace} if result.pace else {}), **values})
+            turns.append({"begun": result.begun, "pace": result.pace, **result.values[lane]})
+        return PlayedRound(self.workload, result.begun, result.values, result.pace)
 
     def _unlike(self, lane: str, result: Round) -> str:
         """What a lane ran in a round that it had not run when it was measured; empty if it ran the same."""
@@ -137,24 +135,10 @@ class Contest:
         digest = result.programs.get(lane)
         return "it ran another program" if digest and digest != self.programs.get(lane, digest) else ""
 
-    def expect(self, others: Sequence["Contest"]) -> None:
-        """Learn from the rounds of other workloads how far rounds of this one will scatter."""
-        known = [(each.call, rounds) for each in others if each.played for rounds in each.differences]
-        self.expected = pooled_scatter(known, self.call) if self.played else Scatter()
-
     @property
-    def call(self) -> float:
-        """Seconds of the slowest lane's call."""
-        return max(float(min(each["call"])) for turns in self.turns.values() for each in turns)
-
-    @property
-    def differences(self) -> Iterator[list[float]]:
-        """Each other lane's differences from the first lane, round by round."""
-        return (self._differences(self.lanes[0], lane) for lane in self.lanes[1:])
-
-    def _differences(self, one: str, other: str) -> list[float]:
-        rounds = zip(self._counted(one), self._counted(other), strict=True)
-        return [round_difference(first["call"], second["call"]) for first, second in rounds]
+    def counted(self) -> dict[str, list[rounds.Turns]]:
+        """By lane, the rounds that count."""
+        return {lane: self._counted(lane) for lane in self.lanes}
 
 
 def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
@@ -191,7 +175,13 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
     return comparable
 
 
-def decide(contests: Sequence[Contest], play: Play, left: Callable[[], float], tell: Callable[[str], None]) -> None:
+def decide(
+    contests: Sequence[Contest],
+    play: Play,
+    left: Callable[[], float],
+    keep: Callable[[PlayedRound], None],
+    tell: Callable[[str], None],
+) -> None:
     """Play rounds of the contests until all are over or none fits into the time left.
 
     Which come first is decided by how wide intervals are, and by nothing that they say (`_first`).
@@ -199,9 +189,15 @@ def decide(contests: Sequence[Contest], play: Play, left: Callable[[], float], t
     Args:
         play: plays a round of each workload; hands over each result as soon as it is there.
         left: the seconds that may still be spent.
+        keep: called with each round as soon as it is played.
         tell: called with a line before each batch of rounds, and with the outcome.
     """
     of = {contest.workload: contest for contest in contests}
+
+    def arrived(workload: Workload, result: Round | Fault) -> None:
+        if played := of[workload].add(result):
+            keep(played)
+
     _expect(contests)
     while waiting := [contest for contest in contests if not contest.over]:
         waiting.sort(key=lambda contest: contest.seconds)
@@ -212,7 +208,7 @@ def decide(contests: Sequence[Contest], play: Play, left: Callable[[], float], t
             f"lanes take turns: {len(chosen)} workload{'s' * (len(chosen) > 1)}, about "
             f"{units.duration(sum(contest.seconds for contest in chosen))}, {units.duration(left())} left"
         )
-        play([contest.workload for contest in chosen], lambda workload, result: of[workload].add(result))
+        play([contest.workload for contest in chosen], arrived)
         _expect(contests)
     tell(_outcome(contests))
 
@@ -231,11 +227,12 @@ def _first(waiting: Sequence[Contest]) -> list[Contest]:
 
 
 def _expect(contests: Sequence[Contest]) -> None:
-    paces = [turns["pace"] for each in contests for turns in each.turns[each.lanes[0]] if "pace" in turns]
+    usual = rounds.usual(turns for contest in contests for turns in contest.turns[contest.lanes[0]])
     for contest in contests:
-        contest.usual = usual_pace(paces)
-    for contest in contests:
-        contest.expect([other for other in contests if other is not contest])
+        contest.usual = usual
+    counted = [contest.counted for contest in contests]
+    for contest, own in zip(contests, counted, strict=True):
+        contest.expected = rounds.expected(own, (other for other in counted if other is not own))
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
@@ -256,7 +253,7 @@ def _outcome(contests: Sequence[Contest]) -> str:
         for contest in contests
         if contest.fault
     ]
-    rounds = sum(contest.played for contest in contests)
+    played = sum(contest.played for contest in contests)
     disturbed = sum(contest.disturbed + contest.slow for contest in contests)
     why = (
         "as other processes used the CPUs, one that takes turns was stopped or held back by a quota, or all ran slowly"
@@ -264,4 +261,4 @@ def _outcome(contests: Sequence[Contest]) -> str:
     further = "1 further round does" if disturbed == 1 else f"{disturbed} further rounds do"
     others = f"{further} not count, {why}" if disturbed else ""
     parts = [f"{known} of {len(contests)} workloads known within {EQUAL:.0%}", others, *faults]
-    return f"{rounds} rounds of turns: {'; '.join(filter(None, parts))}"
+    return f"{played} rounds of turns: {'; '.join(filter(None, parts))}"

@@ -7,7 +7,6 @@ from typing import Any
 from fwbench.gates import Gate
 from fwbench.plugin.resuming import OPTION, Resumed, shortest
 from fwbench.plugin.session import Session
-from fwbench.record.journal import Journal
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.report import summary
@@ -16,7 +15,6 @@ from fwbench.report import summary
 def write(
     terminal: Any,
     session: Session | None,
-    pairs: Journal | None,
     gate: Gate | None,
     resumed: Resumed | None,
     unwritten: Sequence[str],
@@ -26,10 +24,9 @@ def write(
 
     Args:
         session: None: nothing was measured.
-        pairs: the journal of a duet's pairs; None: there was no duet.
         gate: the gate that has judged the run; None: no gate has judged it.
         unwritten: for each file that the run could not write, a sentence that says so.
-        ended: whether the run was ended before it had measured all.
+        ended: whether the run was ended before it was done.
     """
     measurements = session.measurements if session else []
     journal = session.journal.path if session else None
@@ -37,14 +34,13 @@ def write(
         _write_summary(terminal, session)
     for line in resumed.lines() if resumed and measurements else ():
         terminal.write_line(f"resumed: {line}")
-    journals = [kept for kept in (session.journal if session else None, pairs) if kept]
-    for loss in (loss for kept in journals for loss in kept.losses):
+    for loss in session.journal.losses if session else ():
         terminal.write_line(f"note: {loss}")
     if gate:
         terminal.section(gate.title)
         for line in gate.lines(journal):
             terminal.write_line(line)
-    if ended:
+    if ended and journal:
         terminal.write_line(f"the run was ended: the same command with {OPTION} goes on from here")
     again = ""
     if journal and not (gate and gate.kind == "duet"):

@@ -61,14 +61,6 @@ class Progress:
         plan = self._plan
         self._start(lambda: f"[{', '.join(filter(None, (count, plan.left_told() if plan else '')))}] ", f"{name}: ")
 
-    def begin_again(self, name: str) -> None:
-        """A second measurement of a benchmark begins."""
-        self._start(str, f"[again, it was disturbed] {name}: ")
-
-    def not_again(self) -> None:
-        """The second measurement is given up, as other load goes on."""
-        self._add("other load goes on")
-
     def line(self, text: str) -> None:
         """Write a line that belongs to no benchmark; a screen shows it in the place of the last one."""
         if self._is_general and self._is_live():

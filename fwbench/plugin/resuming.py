@@ -3,7 +3,7 @@
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,11 @@ from fwbench.errors import UserError
 from fwbench.gates import Gate
 from fwbench.gates.options import refuse_idle
 from fwbench.plugin import conditions
-from fwbench.plugin.session import unkept
 from fwbench.record import journal
-from fwbench.record.journal import Journal
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import each, read
-from fwbench.record.storage import DUETS, Damaged
+from fwbench.record.rounds import PlayedRound
+from fwbench.record.storage import Damaged
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.text import storable
@@ -38,6 +37,7 @@ class Resumed:
         path: of the journal; None: there is none.
         asked: the workloads of this run, by test.
         taken: measurements, by test.
+        rounds: that were played by measurements all of which are taken.
         left: how many others are not taken, by reason.
         differences: why no measurement is taken, a phrase each.
         notes: facts about the journal itself.
@@ -46,6 +46,7 @@ class Resumed:
     path: Path | None
     asked: Asked
     taken: Mapping[str, Measurement] = field(default_factory=dict)
+    rounds: Sequence[PlayedRound] = ()
     left: Mapping[str, int] = field(default_factory=dict)
     differences: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -83,35 +84,36 @@ def refuse(config: pytest.Config) -> None:
     refuse_idle(config, OPTION, "go on with")
 
 
+def against(gate: Gate) -> dict[str, Any]:
+    """What a duet compares with, for its journal."""
+    compared = dict(gate.against or {})
+    if python := compared.get("interpreter"):
+        compared["installed"] = conditions.interpreter(python)
+    stored: dict[str, Any] = storable(compared)
+    return stored
+
+
 def go_on(
-    named: str | bool | None, storage: Path, now: Mapping[str, Any], asked: Asked, gate: Gate
-) -> tuple[Journal, list[str]]:
-    """Let a gate go on with its records of an earlier run, and keep this run's in a new journal.
+    named: str | bool, storage: Path, now: Mapping[str, Any], asked: Asked, gate: Gate
+) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """Let a gate go on with the pairs of an earlier run.
 
     Args:
-        named: a journal's path; True: the newest of a duet in the storage; None: the run begins anew.
+        named: a journal's path; True: the newest of a duet in the storage.
         now, asked: as `resume` has them.
 
     Returns:
-        The new journal, and lines for the terminal.
+        The pairs' records, and lines for the terminal.
 
     Raises:
         pytest.UsageError: the path leads to no journal of such a run, or to one of which nothing could be taken.
     """
-    against = dict(gate.against or {})
-    if python := against.get("interpreter"):
-        against["installed"] = conditions.interpreter(python)
-    now = {**now, "against": storable(against)}
-    pairs = Journal(storage / DUETS.name, now)
 
-    def keep(record: Mapping[str, Any]) -> None:
-        try:
-            pairs.append(record)
-        except OSError as error:
-            raise UserError(unkept(error)) from None
+    def take(record: Any) -> bool:
+        # Its measurements are made of its pairs.
+        return not (isinstance(record, Mapping) and "metrics" in record) and gate.take(record)
 
-    gate.keep(keep)
-    path = None if named is None else _path(named, storage / DUETS.name)
+    path = _path(named, storage, duet=True)
     records: list[Mapping[str, Any]] = []
     differences, damaged = [], list[Damaged]()
     if path:
@@ -123,14 +125,12 @@ def go_on(
                 f"{OPTION}: {path} is no journal of a duet ({error}): leave the option out."
             ) from None
         if not differences:
-            read, damaged = each(whole[1:], lambda record: (record, gate.take(record)))
+            read, damaged = each(whole[1:], lambda record: (record, take(record)))
             records = [record for record, is_another in read if is_another]
     _refuse_useless(named, path, differences)
-    if records:
-        pairs.begin(records)
     count = f"{len(records)} pair{'s' * (len(records) != 1)}"
     told = [_line("journal of a duet", path, count, differences), *(f"left out: {each.fault}" for each in damaged)]
-    return pairs, [] if named is None else told
+    return records, told
 
 
 def _apart(then: Mapping[str, Any], now: Mapping[str, Any], asked: Asked) -> list[str]:
@@ -141,7 +141,7 @@ def _apart(then: Mapping[str, Any], now: Mapping[str, Any], asked: Asked) -> lis
     """
     differences = list(conditions.of_run(then, now))
     differences += [why for workload, _ in asked.values() for why in conditions.of_workload(then, now, workload)]
-    if then["against"] != now["against"]:
+    if then[journal.AGAINST] != now[journal.AGAINST]:
         differences.append("compared with something else then")
     return list(dict.fromkeys(differences))
 
@@ -158,7 +158,7 @@ def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Aske
     Raises:
         pytest.UsageError: the path leads to no journal, or to one of which nothing could be taken, whatever it holds.
     """
-    path = _path(named, storage / "journal")
+    path = _path(named, storage)
     if path is None:
         return Resumed(None, asked)
     try:
@@ -186,6 +186,8 @@ def _taken(path: Path, now: Mapping[str, Any], asked: Asked, root: Path) -> Resu
     header = journal.header(path)
     if not header:
         raise UserError("it is no journal of fwbench")
+    if journal.AGAINST in header:
+        raise UserError("it is a duet's")
     record = read(path)
     unwritten = "it was made by an fwbench that did not yet write down the code and the versions"
     if differences := list(conditions.of_run(header, now)) if "code" in header else [unwritten]:
@@ -201,8 +203,10 @@ def _taken(path: Path, now: Mapping[str, Any], asked: Asked, root: Path) -> Resu
         if why:
             left[why] += 1
         elif measurement:
-            taken[test] = measurement
-    return Resumed(path, asked, taken, left, notes=record.notes)
+            taken[test] = replace(measurement, turns=())
+    lanes = {m.workload for m in taken.values()}
+    rounds = [each for each in record.rounds if all(replace(each.workload, lane=lane) in lanes for lane in each.turns)]
+    return Resumed(path, asked, taken, rounds, left, notes=record.notes)
 
 
 def _matched(measurements: Sequence[Measurement], asked: Asked) -> Iterator[tuple[str, Measurement | None]]:
@@ -237,10 +241,10 @@ def _unlike(
     yield from (f"{name} has changed" for name, read in earlier.sources.items() if here(name) != read)
 
 
-def _path(named: str | bool, folder: Path) -> Path | None:
+def _path(named: str | bool, storage: Path, duet: bool = False) -> Path | None:
     if named == "":
         raise pytest.UsageError(f"{OPTION} names no journal: leave out the = for the newest one.")
-    return journal.newest(folder) if named is True else Path(str(named))
+    return journal.newest(storage / "journal", duet) if named is True else Path(str(named))
 
 
 def _refuse_useless(named: str | bool | None, path: Path | None, differences: Sequence[str]) -> None:

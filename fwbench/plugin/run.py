@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,15 @@ from fwbench.machine import machine, versions
 from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
-from fwbench.plugin import ending, later, plan, pooling, replaying, resuming, saving, spreading
+from fwbench.plugin import ending, plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
 from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select
 from fwbench.plugin.session import Session, unkept
+from fwbench.plugin.turning import may_follow, seconds_left, take_turns
 from fwbench.record import files
-from fwbench.record.journal import SCHEMA, Journal
+from fwbench.record.journal import AGAINST, SCHEMA
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
@@ -68,8 +69,8 @@ class Run:
         self._progress = Progress()
         self._conditions: dict[str, Any] = {}
         self._resumed: resuming.Resumed | None = None
-        self._duet: Journal | None = None  # of a duet's pairs
-        self._resumed_duet: list[str] = []  # what it goes on with
+        self._pairs: list[Mapping[str, Any]] = []  # of an earlier duet, with which this one goes on
+        self._resumed_duet: list[str] = []  # the same, in words
         self._unwritten: list[str] = []  # a sentence on each file of the run's that could not be written
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
@@ -77,7 +78,7 @@ class Run:
         self._turning = False  # whether lanes take turns after all measurements
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
         self._of_tests: dict[str, Measurement] = {}  # the last one of each
-        self._made: list[later.MeasuredTest] = []
+        self._benchmarks: dict[str, Any] = {}  # pytest-benchmark's fixture of each test that was measured
         self._begun = time.monotonic()
 
     @functools.cached_property
@@ -85,7 +86,17 @@ class Run:
         """The workers and the journal, which end with the run."""
         resumed = self._resumed.by_workload() if self._resumed else {}
         run = self.selection, self.machine, self._storage, self.project, self._conditions
-        return Session(*run, self.gate, self._pool, resumed)
+        rounds = self._resumed.rounds if self._resumed else ()
+        session = Session(*run, self.gate, self._pool, resumed, rounds, self._pairs)
+        session.has_time = self._has_time
+        return session
+
+    def _has_time(self) -> bool:
+        """Whether what is disturbed may be measured again without taking the lanes' turns from their share."""
+        if not self._turning:
+            return True
+        left = self._plan.left if self._plan else 0.0
+        return time.monotonic() + left < self._begun + 60 * self.selection.minutes * (1 - TURNS)
 
     @property
     def _is_duet(self) -> bool:
@@ -204,7 +215,7 @@ class Run:
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0:
             return
-        self._turning = not self._is_duet and later.may_follow(self.selection, measured.values())
+        self._turning = not self._is_duet and may_follow(self.selection, measured.values())
         self._plan = self._planned(left)
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
@@ -228,7 +239,11 @@ class Run:
         )
         named = self._config.getoption("fwbench_resume")
         if self.gate and self.gate.against and not self._config.option.collectonly:
-            self._duet, self._resumed_duet = resuming.go_on(named, self._storage, self._conditions, asked, self.gate)
+            self._conditions[AGAINST] = resuming.against(self.gate)
+            self.gate.keep(lambda record: self.session.note(record))
+            if named is not None:
+                resumed = resuming.go_on(named, self._storage, self._conditions, asked, self.gate)
+                self._pairs, self._resumed_duet = resumed
         elif named is not None:
             self._resumed = resuming.resume(named, self._storage, self._conditions, asked, self.project.root)
 
@@ -243,7 +258,7 @@ class Run:
             processes=self.selection.processes,
             duet=self._is_duet,
             at_once=len(self._pool) if self._pool else 1,
-            turns=functools.partial(later.seconds_left, self._begun, self.selection.minutes) if self._turning else None,
+            turns=functools.partial(seconds_left, self._begun, self.selection.minutes) if self._turning else None,
         )
 
     def pytest_report_collectionfinish(self) -> list[str]:
@@ -274,8 +289,8 @@ class Run:
         self._ran = not self._config.option.collectonly and not session.testsfailed
         with interrupts.in_order():
             done = yield
-            if self._made:
-                later.go_on(self._made, self.session, self.gate, self.project, self._progress, self._begun)
+            if self._benchmarks:
+                take_turns(self.session, self.project, self._progress, self._begun)
             return done
 
     # Measuring
@@ -300,7 +315,7 @@ class Run:
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
                 replaying.replay(measurement, benchmark)
-                self._made.append(later.MeasuredTest(item, protocol, benchmark, measurement))
+                self._benchmarks[item.nodeid] = benchmark
             if self.gate:
                 self.gate.judge(measurement, item.nodeid)
             if measurement.failure:
@@ -333,9 +348,8 @@ class Run:
 
     def _forget(self, item: pytest.Item) -> None:
         """Forget what pytest-benchmark would store of an earlier outcome of a test that has been run again."""
-        for made in [each for each in self._made if each.item is item]:
-            self._made.remove(made)
-            self._benchmarking.benchmarks.remove(made.benchmark.stats)
+        if benchmark := self._benchmarks.pop(item.nodeid, None):
+            self._benchmarking.benchmarks.remove(benchmark.stats)
 
     # What pytest-benchmark stores
 
@@ -358,7 +372,8 @@ class Run:
         if not self._measures:
             return
         failed = [m.to_json() for m in self._measurements if m.failure]
-        output_json["fwbench"] = {"schema": SCHEMA, "failures": failed}
+        rounds = [played.to_json() for played in self._begun_session.rounds] if self._begun_session else []
+        output_json["fwbench"] = {"schema": SCHEMA, "failures": failed, **({"rounds": rounds} if rounds else {})}
 
     # The end
 
@@ -380,12 +395,11 @@ class Run:
         strict = gate_options.DIFFERENT in self._config.getoption("fwbench_fail")
         if strict and session.exitstatus == pytest.ExitCode.OK and differ(cases(self._measurements)):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        for end in (self._begun_session and self._begun_session.close, self._duet and self._duet.close):
-            try:
-                if end:
-                    end()
-            except OSError as error:
-                self._unwritten.append(unkept(error))
+        try:
+            if self._begun_session:
+                self._begun_session.close()
+        except OSError as error:
+            self._unwritten.append(unkept(error))
         fault = self._unwritten or ending.unmeasured(self._measurements)
         if fault and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
@@ -402,5 +416,5 @@ class Run:
             return (yield)
         finally:
             gate = self.gate if self._ran else None
-            ended = bool(self._measurements or self._duet) and exitstatus == pytest.ExitCode.INTERRUPTED
-            ending.write(terminalreporter, self._begun_session, self._duet, gate, self._resumed, self._unwritten, ended)
+            ended = exitstatus == pytest.ExitCode.INTERRUPTED
+            ending.write(terminalreporter, self._begun_session, gate, self._resumed, self._unwritten, ended)

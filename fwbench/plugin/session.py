@@ -1,20 +1,22 @@
 """A run of the suite: the chain that yields its measurements, and the journal that keeps them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fwbench.engines.pool import Pool
+from fwbench.errors import UserError
 from fwbench.gates import Gate
 from fwbench.machine import Machine
 from fwbench.machine.ceilings import Kept
 from fwbench.models.project import Project
-from fwbench.record.journal import Journal
-from fwbench.record.measurement import Measurement
+from fwbench.record.journal import ROUND, Journal
+from fwbench.record.measurement import WAITING, Measurement
+from fwbench.record.rounds import PlayedRound, with_rounds
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
-from fwbench.worker.chain import EqualWeights, Measure, Tell, resumed, same_texts, several, then
+from fwbench.worker.chain import EqualWeights, Measure, Tell, resumed, same_texts, several, then, twice
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.texts import Texts
@@ -40,8 +42,12 @@ class Session:
         gate: measures in its own way; None: the run measures in the usual way.
         pool: of accelerators that measure at the same time; None: this machine measures one after another.
         taken: measurements from an earlier run's journal, by workload.
+        rounds: that their lanes played then.
+        pairs: records of a duet that goes on.
 
     Attributes:
+        rounds: that lanes have played so far.
+        has_time: whether what is disturbed may be measured a second time.
         caches: a folder for what compilers make, in a run whose lanes take turns later; else None.
         unkept: why the last measurement is not in the journal, and what to do; empty if it is.
 
@@ -59,10 +65,14 @@ class Session:
         gate: Gate | None = None,
         pool: Pool | None = None,
         taken: Mapping[tuple[Workload, Protocol], list[Measurement]] | None = None,
+        rounds: Sequence[PlayedRound] = (),
+        pairs: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.selection = selection
         self.machine = machine
-        self.measurements: list[Measurement] = []
+        self._measurements: list[Measurement] = []
+        self.rounds = list(rounds)
+        self.has_time: Callable[[], bool] = lambda: True
         self.unkept = ""
         self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
         # On a GPU compilers choose kernels by timing them.
@@ -82,17 +92,25 @@ class Session:
         # Measurements already in the journal; a pool's are, before a test asks for them.
         self._written: list[Measurement] = []
         taken = taken or {}
-        if taken:
+        if taken or pairs:
             # At once, so that this run can be resumed whenever it ends.
             self._written = [measurement for measurements in taken.values() for measurement in measurements]
-            self.journal.begin(measurement.to_json() for measurement in self._written)
+            records = [measurement.to_json() for measurement in self._written]
+            self.journal.begin([*records, *({ROUND: each.to_json()} for each in rounds), *pairs])
             for measurement in self._written:
                 self._workers.told(measurement)
         self._texts = Texts(project.root)
         self._check = EqualWeights()
-        self._again: Measure = self.run if pool else several(self.run, selection.processes)
-        ordinary = gate.measuring(self._again) if gate else self._again
+        once: Measure = self.run if pool else several(self.run, selection.processes)
+        if not pool:
+            once = twice(once, self._may_again)
+        ordinary = gate.measuring(once) if gate else once
         self._chain = then(resumed(ordinary, taken), self._check)
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """Those of all tests so far, with the turns that their lanes have taken."""
+        return with_rounds(self._measurements, self.rounds)
 
     def run(self, workload: Workload, protocol: Protocol, tell: Tell = lambda _: None) -> Measurement:
         """Measure a workload without remembering it: in one process, or as often as usual in a pool."""
@@ -113,11 +131,11 @@ class Session:
         """
         measurement = self._chain(workload, protocol, tell)
         if before is None:
-            self.measurements.append(measurement)
+            self._measurements.append(measurement)
             return self._write(measurement)
         measurement = measurement.beside(before, rerun=True)
-        self.replace(before, measurement)
-        return measurement
+        self._measurements[self._measurements.index(before)] = measurement
+        return self._write(measurement)
 
     def expect(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
         """Let a pool measure all of these as soon as it can, and store each measurement when it arrives."""
@@ -129,30 +147,35 @@ class Session:
             for workload, protocol in asked:
                 self._pool.submit(workload, protocol, arrived)
 
-    def expect_again(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
-        """Let a pool begin second measurements; without a pool they begin when they are asked for."""
-        if self._pool:
-            for workload, protocol in asked:
-                self._pool.submit(workload, protocol)
+    def keep(self, played: PlayedRound) -> None:
+        """Remember a round, and journal it.
 
-    def measure_again(self, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
-        """Measure a workload a second time; the caller decides which of the two measurements is remembered."""
-        return self._check(self._again(workload, protocol, tell))
+        Raises:
+            UserError: the journal cannot be written.
+        """
+        self.rounds.append(played)
+        self.note({ROUND: played.to_json()})
 
-    @property
-    def patient(self) -> bool:
-        """Whether the run may still wait until other load ends."""
-        return self._workers.patient
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Journal what is no measurement.
 
-    def become_quiet(self) -> bool:
-        """Wait, while the run's patience lasts, until others leave the CPUs alone; return whether they do."""
-        # A pool's workers wait where they measure.
-        return self._pool is not None or self._workers.become_quiet()
+        Raises:
+            UserError: the journal cannot be written.
+        """
+        try:
+            self.journal.append(record)
+        except OSError as error:
+            raise UserError(unkept(error)) from None
 
-    def replace(self, first: Measurement, again: Measurement) -> None:
-        """Remember a measurement in place of an earlier one."""
-        self.measurements[self.measurements.index(first)] = again
-        self._write(again)
+    def _may_again(self, tell: Tell) -> bool:
+        """Whether there is time, and others leave the CPUs alone, after a wait while the run's patience lasts."""
+        if not self._workers.patient or not self.has_time():
+            return False
+        tell(WAITING)
+        if quiet := self._workers.become_quiet():
+            return quiet
+        tell("disturbed, and other load goes on")
+        return False
 
     def close(self) -> None:
         """End the workers and close the journal.

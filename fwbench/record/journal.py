@@ -19,6 +19,10 @@ if sys.platform != "win32":
 
 SCHEMA = 1
 
+# A line that is no measurement holds a round of turns or a duet's pair under this name; a duet's header says what it is
+# against.
+ROUND, PAIR, AGAINST = "round", "pair", "against"
+
 # A header is some kilobytes long; what is no journal need not have lines at all.
 _LONGEST = 2**24
 
@@ -194,9 +198,9 @@ def oldest_first(folder: Path) -> list[Path]:
     return sorted(begun, key=lambda path: begun[path])
 
 
-def newest(folder: Path) -> Path | None:
-    """The journal in a folder that was begun last; None where there is none."""
-    return next(reversed(oldest_first(folder)), None)
+def newest(folder: Path, duet: bool = False) -> Path | None:
+    """The journal in a folder, of a duet or of another run, that was begun last; None where there is none."""
+    return next((path for path in reversed(oldest_first(folder)) if (AGAINST in header(path)) is duet), None)
 
 
 def _lock(file: BinaryIO) -> None:

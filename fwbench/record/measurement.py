@@ -222,11 +222,8 @@ class Measurement(Decoded):
             `accuracies` with one number a step, and `batches`, a digest of the first ones.
         processes: where several measured the workload one after another: of each, the values that a gate decides over,
             by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then all processes' together.
-        turns: of each round in which fresh processes of several lanes took turns at the workload, when it was (`begun`,
-            in seconds since 1970, the same number for each of them); one number a block, the seconds of a `call` among
-            calls back to back and of a synchronised one (`latency`); a number for its peak `memory` in bytes; the
-            scatter that was `expected` of calls (`fwbench.compare.statistics.Scatter`); and the seconds in
-            which two CPUs hand a number to each other (`pace`), with those that are `usual` in the run.
+        turns: what `fwbench.record.rounds` adds to it: its lane's own of each round, when that was (`begun`) and its
+            `pace`. A measurement is not stored with them, as it ends before they begin.
         duet: of a duet with another revision or environment: `base`, `verdicts` and `pairs`.
         ranks: of a workload over several devices, each of them in order; `metrics` are then of all together.
         program: what the program is made of; None where the run did not come so far.
@@ -307,7 +304,9 @@ class Measurement(Decoded):
     def to_json(self) -> dict[str, Any]:
         """The record as JSON primitives."""
         # `asdict` would copy ten thousand samples one by one.
-        return dataclasses.asdict(dataclasses.replace(self, samples=())) | {
+        record = dataclasses.asdict(dataclasses.replace(self, samples=(), turns=()))
+        del record["turns"]
+        return record | {
             "samples": self.samples,
             "workload": self.workload.to_json(),
             "metrics": {name: metric.to_json(name) for name, metric in self.metrics.items()},

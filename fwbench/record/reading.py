@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from fwbench.errors import UserError
 from fwbench.record import dates, files, schema
 from fwbench.record.copies import Copies
-from fwbench.record.journal import SCHEMA, decoded, lines
+from fwbench.record.journal import AGAINST, PAIR, ROUND, SCHEMA, decoded, lines
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
-from fwbench.record.storage import BASELINES, DUETS, PROOFS, SELFTEST, STORAGE, Damaged, Plain, Record
+from fwbench.record.rounds import PlayedRound, with_rounds
+from fwbench.record.storage import BASELINES, PROOFS, SELFTEST, STORAGE, Damaged, Plain, Record
 from fwbench.record.workload import Workload
 from fwbench.text import line
 
@@ -88,7 +89,7 @@ def runs(folder: Path) -> list[Path]:
         for path in folder.rglob(pattern)
         if path.is_file()
         and path.name != SELFTEST.name
-        and path.relative_to(folder).parent.name not in (PROOFS.name, BASELINES.name, DUETS.name)
+        and path.relative_to(folder).parent.name not in (PROOFS.name, BASELINES.name)
     ]
     return sorted(files, key=lambda path: (_made(path), path.stat().st_size, path.name))
 
@@ -155,12 +156,13 @@ def _saved(path: Path, text: str) -> Record:
     if not isinstance(benchmarks, list) or not isinstance(machine_info, dict):
         raise _refused(f"{path} is JSON, but no record of pytest-benchmark: it has no `benchmarks` and `machine_info`")
     ours = data.get("fwbench", {})
-    failures = ours.get("failures", []) if isinstance(ours, dict) else None
-    if not isinstance(failures, list):
-        raise _refused(f"{path} is damaged: its `fwbench` is not an object with a list of `failures`")
+    failures, told_rounds = (ours.get(name, []) if isinstance(ours, dict) else None for name in ("failures", "rounds"))
+    if not isinstance(failures, list) or not isinstance(told_rounds, list):
+        raise _refused(f"{path} is damaged: its `fwbench` is not an object with lists of `failures` and `rounds`")
     if "schema" in ours:
         _require_schema(path, ours["schema"])
     measurements: list[Measurement] = []
+    rounds: list[PlayedRound] = []
     names: dict[Workload, str] = {}
     plain: dict[str, list[Plain]] = {}
     damaged: list[Damaged] = []
@@ -182,6 +184,11 @@ def _saved(path: Path, text: str) -> Record:
             measurements.append(_measurement(failure))
         except ValueError as error:
             damaged.append(_left_out(f"failure {number}", None, failure, error))
+    for number, played in enumerate(told_rounds, 1):
+        try:
+            rounds.append(_round(played))
+        except ValueError as error:
+            damaged.append(_left_out(f"round {number}", None, played, error))
     twice = [name for name, of_name in plain.items() if len(of_name) > 1]
     damaged += [Damaged(name, "the file holds it more than once, so nobody can tell which counts") for name in twice]
     commit, notes = _commit(data.get("commit_info"))
@@ -195,7 +202,8 @@ def _saved(path: Path, text: str) -> Record:
         machine=_machine(path, machine_info["fwbench"]) if "fwbench" in machine_info else None,
         machine_info=machine_info,
         profile=next((profile for m in measurements if (profile := m.protocol.get("profile"))), None),
-        measurements=tuple(Copies(measurements).kept),
+        measurements=tuple(Copies(with_rounds(measurements, rounds)).kept),
+        rounds=tuple(rounds),
         names=names,
         plain={name: of_name[0] for name, of_name in plain.items() if len(of_name) == 1},
         damaged=tuple(damaged),
@@ -208,20 +216,22 @@ def _journal(path: Path, text: str) -> Record:
     header = _object(path, first)
     if "schema" not in header or "started" not in header:
         raise _refused(f"{path} is no journal of fwbench: its first line has no `schema` and `started`")
-    if "against" in header:
-        raise _refused(f"{path} holds a duet's pairs, which are no run: --fwbench-resume goes on with the duet")
     _require_schema(path, header["schema"])
     whole, is_cut = lines(rest)
-    lost = "the last line is cut off: the run was killed while writing it, and that measurement is lost"
+    lost = "the last line is cut off: the run was killed while writing it, and what it held is lost"
     made, wrong = dates.made(header["started"], path)
-    measurements, damaged = each(whole, _measurement)
+    kept, damaged = each(whole, _kept)
+    measurements = [record for record in kept if isinstance(record, Measurement)]
+    rounds = [record for record in kept if isinstance(record, PlayedRound)]
     return Record(
         path=path,
         made=made,
         machine=_machine(path, header.get("machine")),
         profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
-        measurements=tuple(Copies(measurements).kept),
+        measurements=tuple(Copies(with_rounds(measurements, rounds)).kept),
+        rounds=tuple(rounds),
         damaged=tuple(damaged),
+        against=header.get(AGAINST),
         notes=tuple(filter(None, (wrong, lost if is_cut else ""))),
     )
 
@@ -322,6 +332,23 @@ def _measurement(data: object) -> Measurement:
         return made
     except TypeError as error:
         raise ValueError(str(error)) from None
+
+
+def _round(data: object) -> PlayedRound:
+    try:
+        return PlayedRound.from_json(schema.read(data, schema.ROUND, "a round"))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def _kept(data: object) -> Measurement | PlayedRound | None:
+    """What a line of a journal holds; None: a duet's pair."""
+    if isinstance(data, dict) and "metrics" not in data:
+        if PAIR in data:
+            return None
+        if ROUND in data:
+            return _round(data[ROUND])
+    return _measurement(data)
 
 
 def _left_out(place: str, benchmark: object, data: object, error: ValueError, plain: bool = False) -> Damaged:

@@ -22,6 +22,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine, Node
 from fwbench.record.measurement import Failure, Measurement, Metric, Moment, Pass, Rank
 from fwbench.record.metrics import METRICS
+from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import FIELDS, Workload
 
 # No time, size, rate or energy is larger, and but for 0 none is smaller, so that ratios of two are numbers.
@@ -111,16 +112,22 @@ WORKLOAD = _BOUNDS[Workload] = _shape(
 _Blocks = Annotated[list[Positive], Meta(min_length=1, max_length=1_000)]
 
 
-class _Turns(typing.TypedDict):
-    """A round in which lanes took turns."""
+class _Taken(typing.TypedDict):
+    """The turns of a lane in a round."""
 
-    begun: Amount
     call: _Blocks
     latency: typing.NotRequired[_Blocks]
     memory: typing.NotRequired[_Blocks]
-    pace: typing.NotRequired[Positive]
-    usual: typing.NotRequired[Positive]
-    expected: typing.NotRequired[dict[typing.Literal["deviation", "counts"], Positive]]
+
+
+class _Turns(_Taken):
+    """A round as measurements had it when rounds were no records of their own."""
+
+    begun: Amount
+    pace: typing.NotRequired[Amount]
+
+
+ROUND = _shape(PlayedRound, {"begun": Amount, "turns": dict[_Name, _Taken], "pace": Amount})
 
 
 MEASUREMENT = _shape(

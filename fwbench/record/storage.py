@@ -8,6 +8,7 @@ from typing import Any
 
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
+from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
 
 STORAGE = Path(".benchmarks")
@@ -20,9 +21,6 @@ PROOFS = STORAGE / "proofs"
 
 # Where a repository may keep the records that its gates compare with; none of these counts as the newest run.
 BASELINES = STORAGE / "baselines"
-
-# Where duets keep their pairs; none of these is a run's record.
-DUETS = STORAGE / "duets"
 
 # The most faults of a file that are named one by one.
 _NAMED = 10
@@ -68,10 +66,12 @@ class Record:
         machine: the fingerprint; None in a file that fwbench's plugin had no part in.
         machine_info: all that pytest-benchmark knows of the machine; empty in a journal.
         profile: the profile of the measurements; None if there are none.
-        measurements: in the order of measuring, failures included.
+        measurements: in the order of measuring, failures included, with the turns that their lanes took.
+        rounds: in which lanes took turns.
         names: full names of the tests that measured them; empty for a journal.
         plain: benchmarks without a workload, by full name.
         damaged: the benchmarks that are left out, in the file's order.
+        against: what a duet's journal says that it compares with; None: it is another record.
         notes: what else a reader must know about the file itself.
     """
 
@@ -82,15 +82,17 @@ class Record:
     machine_info: Mapping[str, Any] = field(default_factory=dict)
     profile: str | None = None
     measurements: tuple[Measurement, ...] = ()
+    rounds: tuple[PlayedRound, ...] = ()
     names: Mapping[Workload, str] = field(default_factory=dict)
     plain: Mapping[str, Plain] = field(default_factory=dict)
     damaged: tuple[Damaged, ...] = ()
+    against: object = None
     notes: tuple[str, ...] = ()
 
     @property
     def is_duet(self) -> bool:
         """Whether it compares two revisions, and so no lanes."""
-        return any(m.duet for m in self.measurements)
+        return self.against is not None or any(m.duet for m in self.measurements)
 
     @property
     def told(self) -> list[str]:

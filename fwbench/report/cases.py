@@ -4,10 +4,12 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from fwbench.compare import rounds
 from fwbench.compare.matching import distinct
+from fwbench.compare.statistics import Scatter
 from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import CHANGED, PEAK_MEMORY, Measurement
@@ -45,12 +47,16 @@ class Case:
         replicates: those that have numbers, each with the number of its run.
         failures: those that have none.
         commits: that the runs are of, as far as the records tell.
+        turns: its lane's in each round that counts, with the number of the run.
+        expected: how far its rounds were expected to scatter; of several runs, the largest scatter.
     """
 
     workload: Workload
     replicates: tuple[tuple[int, Measurement], ...] = ()
     failures: tuple[Measurement, ...] = ()
     commits: tuple[str, ...] = ()
+    turns: tuple[tuple[int, rounds.Turns], ...] = ()
+    expected: Scatter = field(default_factory=Scatter)
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -268,14 +274,24 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
 
 
 def cases(measurements: Iterable[Measurement], run: int = 0, commits: tuple[str, ...] = ()) -> list[Case]:
-    """One run's measurements as cases."""
+    """One run's measurements as cases, with the rounds of turns that count among all of the run's."""
+    given = list(measurements)
+    usual = rounds.usual(turns for m in given for turns in m.turns)
+    played: dict[Workload, dict[str, list[rounds.Turns]]] = {}
+    for m in given:
+        if m.turns:
+            of_lanes = played.setdefault(dataclasses.replace(m.workload, lane=""), {})
+            of_lanes[m.workload.lane] = rounds.counted(m.turns, usual)
     alone = []
-    for m in measurements:
+    for m in given:
         workload = m.workload.anywhere
         if m.failure:
             alone.append(Case(workload, failures=(m,), commits=commits))
-        else:
-            alone.append(Case(workload, replicates=((run, m),), commits=commits))
+            continue
+        own = played.get(dataclasses.replace(m.workload, lane=""), {})
+        turns = tuple((run, each) for each in own.get(m.workload.lane, ()))
+        expected = rounds.expected(own, (other for other in played.values() if other is not own))
+        alone.append(Case(workload, ((run, m),), commits=commits, turns=turns, expected=expected))
     return _merged(alone, lambda case: case.workload)
 
 
@@ -287,6 +303,8 @@ def _merged(given: Iterable[Case], key: Callable[[Case], Workload]) -> list[Case
             tuple(replicate for case in of for replicate in case.replicates),
             tuple(failure for case in of for failure in case.failures),
             tuple(dict.fromkeys(commit for case in of for commit in case.commits)),
+            tuple(turns for case in of for turns in case.turns),
+            max((case.expected for case in of if case.turns), key=lambda each: each.deviation, default=Scatter()),
         )
         for workload, of in grouped(given, key).items()
     ]

@@ -200,7 +200,7 @@ def _again(m: Measurement) -> str:
     """When a measurement with other attempts was made, and why."""
     if any(attempt.get("rerun") for attempt in m.attempts):
         return "when the test was run again"
-    return "at the end, as the first attempt was disturbed"
+    return "as the first attempt was disturbed"
 
 
 def _disturbed(measured: Sequence[Measurement]) -> list[str]:

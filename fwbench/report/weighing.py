@@ -13,7 +13,6 @@ from fwbench.compare.statistics import (
     LEVEL,
     Scatter,
     alike,
-    as_usual,
     estimate,
     ratio_interval,
     ratio_verdict,
@@ -184,7 +183,7 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
     if len(rounds) < FEWEST_ROUNDS or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
         return None
     # Other load does not scatter memory. It has met both lanes alike, and its scatter of time is in the interval.
-    expected = Scatter() if metric == "memory" else _expected(first)
+    expected = Scatter() if metric == "memory" else first.expected
     mean, low, high = ratio_interval(list(rounds.values()), expected)
     interval = Interval(math.exp(low), math.exp(high), LEVEL)
     verdict = ratio_verdict(low, high)
@@ -223,13 +222,7 @@ def _apart(first: Case, second: Case, metric: str, counts: Mapping[_Round, bool]
 
 
 def _turns(case: Case, metric: str) -> dict[_Round, Sequence[float]]:
-    """The turns of each round in which the machine was as usual."""
-    return {
-        (run, turns["begun"]): turns[metric]
-        for run, m in case.replicates
-        for turns in m.turns
-        if metric in turns and as_usual(turns.get("pace", 0.0), turns.get("usual", 0.0))
-    }
+    return {(run, turns["begun"]): turns[metric] for run, turns in case.turns if metric in turns}
 
 
 def _rounds(first: Case, second: Case, metric: str) -> dict[_Round, float]:
@@ -240,12 +233,6 @@ def _rounds(first: Case, second: Case, metric: str) -> dict[_Round, float]:
         for round_, values in of_first.items()
         if round_ in of_second
     }
-
-
-def _expected(case: Case) -> Scatter:
-    """How far rounds were expected to scatter; the largest scatter if there are several."""
-    expected = [Scatter(**turns["expected"]) for _, m in case.replicates for turns in m.turns if "expected" in turns]
-    return max(expected, key=lambda scatter: scatter.deviation, default=Scatter())
 
 
 class _Speed(NamedTuple):

@@ -1,7 +1,7 @@
 """The links of a chain that yields a measurement; `fwbench.plugin.session` puts them together.
 
-journal of an earlier run -> duet -> several processes -> workers here, or a pool of them
-                                                            |
+journal of an earlier run -> duet -> twice if disturbed -> several processes -> workers here, or a pool of them
+                                                                                  |
 the measurement  <-  kept in this run's journal  <-  weights checked  <-  texts checked
 """
 
@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from fwbench.compare.criteria import values
+from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.record.workload import Workload
@@ -42,6 +43,28 @@ def resumed(measure: Measure, taken: Mapping[tuple[Workload, Protocol], list[Mea
             return measure(workload, protocol, tell)
         tell("taken from the journal")
         return left[workload, protocol].pop(0)
+
+    return measured
+
+
+def twice(measure: Measure, may: Callable[[Tell], bool]) -> Measure:
+    """Measure a second time what something disturbed that may have ended, and keep the less disturbed measurement.
+
+    Not a fit, which may take hours, nor what only prices the harness.
+
+    Args:
+        may: whether to do so; asked once something was disturbed.
+    """
+
+    def measured(workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
+        first = measure(workload, protocol, tell)
+        passing = any(not each.cause.lasts for each in disturbances([first]))
+        if first.failure or not passing or workload.mode == "fit" or LANES[workload.lane].internal or not may(tell):
+            return first
+        tell("disturbed and measured again")
+        second = measure(workload, protocol, tell)
+        worse = second.failure or lengthening([second]) > lengthening([first])
+        return first.beside(second) if worse else second.beside(first)
 
     return measured
 

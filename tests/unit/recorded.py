@@ -1,10 +1,12 @@
 """Records as a run leaves them, small enough to be read in a test."""
 
+import dataclasses
 import json
 
 from fwbench.machine import Machine
-from fwbench.record.journal import SCHEMA
+from fwbench.record.journal import ROUND, SCHEMA
 from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
 
 MACHINE = Machine("cpu", "no GPU", None, None, "Some CPU", (0, 1), 2, 2**34, "Linux 6.1")
@@ -83,6 +85,18 @@ def failed(kind="crashed", message="killed by SIGKILL", lane="jax", model="mlp",
     )
 
 
+def rounds(*measurements):
+    """The rounds in which they took their turns, as JSON primitives."""
+    played = {}
+    for m in measurements:
+        for turns in m.turns:
+            workload = dataclasses.replace(m.workload, lane="")
+            new = PlayedRound(workload, turns["begun"], {}, turns.get("pace", 0.0))
+            of_lanes = played.setdefault((workload, turns["begun"]), new).turns
+            of_lanes[m.workload.lane] = {name: values for name, values in turns.items() if isinstance(values, list)}
+    return [each.to_json() for each in played.values()]
+
+
 def saved(*measurements, machine=MACHINE, versions=None, data=True, **top):
     """What pytest-benchmark saves of them, as JSON primitives; failures where the plugin puts them."""
     benchmarks = []
@@ -108,7 +122,11 @@ def saved(*measurements, machine=MACHINE, versions=None, data=True, **top):
         "benchmarks": benchmarks,
         "datetime": "2026-11-21T09:10:10.493063+00:00",
         "version": "5.3.1",
-        "fwbench": {"schema": SCHEMA, "failures": [m.to_json() for m in measurements if m.failure]},
+        "fwbench": {
+            "schema": SCHEMA,
+            "failures": [m.to_json() for m in measurements if m.failure],
+            "rounds": rounds(*measurements),
+        },
         **top,
     }
     return json.loads(json.dumps(record))
@@ -136,4 +154,6 @@ def journal(*measurements, machine=MACHINE, **header):
         "machine": machine.to_json(),
         **header,
     }
-    return json.loads(json.dumps([first, *(m.to_json() for m in measurements)]))
+    return json.loads(
+        json.dumps([first, *(m.to_json() for m in measurements), *({ROUND: each} for each in rounds(*measurements))])
+    )

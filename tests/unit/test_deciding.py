@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fwbench.compare import rounds as of_rounds
 from fwbench.compare.pair import Fault
 from fwbench.compare.statistics import (
     EQUAL,
@@ -27,13 +28,14 @@ from fwbench.compare.statistics import (
 )
 from fwbench.machine import machine
 from fwbench.models import CATALOG
-from fwbench.plugin import deciding, later
-from fwbench.plugin.deciding import Contest, contests, decide
+from fwbench.plugin import deciding, turning
+from fwbench.plugin.deciding import contests, decide
 from fwbench.plugin.session import Session
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Metric
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
+from fwbench.report.cases import cases
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns import lanes
@@ -100,7 +102,7 @@ def of(sizes, **fields):
 
 def run(found, played):
     lines = []
-    decide(found, played.play, lambda: played.left, lines.append)
+    decide(found, played.play, lambda: played.left, lambda played: None, lines.append)
     return lines
 
 
@@ -304,12 +306,12 @@ def rounds_of_a_run(scatter, spread, wild, seed, left=420):
             arrived(workload, Round(rng.random(), calls(torch=(0.02,), jax=(0.02 / ratio,)), 0.0, 10.0))
 
     found = of(range(1, 15))
-    decide(found, play, lambda: left - sum(spent), lambda line: None)
+    decide(found, play, lambda: left - sum(spent), lambda played: None, lambda line: None)
     return found
 
 
 def ends(contest):
-    _, low, high = ratio_interval(next(contest.differences), contest.expected)
+    _, low, high = ratio_interval(next(of_rounds.differences(contest.counted)), contest.expected)
     return low, high
 
 
@@ -354,9 +356,9 @@ def test_rounds_in_which_the_host_had_moved_the_cpus_do_not_count():
             arrived(workload, Round(0.0, values, 0.0, 10.0, pace=0.8e-6 if apart else 0.54e-6))
 
     lines = []
-    decide(found, play, lambda: 1000 - sum(spent), lines.append)
+    decide(found, play, lambda: 1000 - sum(spent), lambda played: None, lines.append)
     for contest in found:
-        assert list(contest.differences) == [[pytest.approx(-math.log(2))] * contest.played]
+        assert list(of_rounds.differences(contest.counted)) == [[pytest.approx(-math.log(2))] * contest.played]
         assert contest.width <= PRECISE
     assert sum(contest.slow for contest in found) == -(-len(spent) // 5)
     assert f"{sum(contest.slow for contest in found)} further rounds do not count" in lines[-1]
@@ -473,28 +475,42 @@ def test_turns_are_kept_on_the_record_and_in_the_journal(suite):
     )
     saved = json.loads(suite.path.joinpath("run.json").read_text())["benchmarks"]
     journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
-    kept = {m.workload.id: m.turns for m in journal.measurements}
-    assert len(kept) == len(journal.measurements) == len(saved) == 4
-    for benchmark in saved:
-        turns = benchmark["extra_info"]["turns"]
-        assert [each["begun"] for each in turns] == sorted({each["begun"] for each in turns})
-        # Of the other workload's rounds, which did not scatter.
-        expected = {"deviation": pytest.approx(0.01), "counts": 3.0}
-        assert [each["expected"] for each in turns] == [expected] * rounds
-        assert list(kept[Workload.from_json(benchmark["extra_info"]["workload"]).id]) == turns
+    run = read(suite.path / "run.json")
+    assert run.rounds == journal.rounds
+    assert sorted(each.begun for each in run.rounds) == list(range(1, 2 * rounds + 1))
+    assert len(saved) == len(run.measurements) == len(journal.measurements) == 4
+    for record in (run, journal):
+        for m in record.measurements:
+            own = [each for each in record.rounds if each.workload == dataclasses.replace(m.workload, lane="")]
+            assert len(own) == rounds
+            assert [turns["begun"] for turns in m.turns] == [each.begun for each in own]
+            assert [turns["call"] for turns in m.turns] == [each.turns[m.workload.lane]["call"] for each in own]
+    assert not any("turns" in benchmark["extra_info"] for benchmark in saved)
 
 
-def test_the_scatter_that_a_resumed_run_expects_is_stored_though_it_plays_no_round():
-    """The report would else decide by another one than the run's last line."""
-    turns = {"begun": 1.0, "call": [1.0], "expected": {"deviation": 0.02, "counts": 2.0}}
-    first, renewed = measured("torch", turns=(turns,)), []
-    contest = Contest(dataclasses.replace(first.workload, lane=""), ("torch",), 1.0, {"torch": [turns]})
-    made = [SimpleNamespace(measurement=first, renew=lambda session, m: renewed.append(m))]
-    later._keep_turns(contest, made, None)
-    assert renewed == []
-    contest.expected = Scatter(0.05, 6.0)
-    later._keep_turns(contest, made, None)
-    assert [each["expected"] for each in renewed[0].turns] == [{"deviation": 0.05, "counts": 6.0}]
+def test_a_report_decides_by_the_rounds_and_the_scatter_by_which_the_run_has_decided():
+    """Its last line would else say another thing than the table."""
+
+    def turns(call, scatter, pace=0.0):
+        return tuple(
+            {"begun": float(at), "call": [call * math.exp(off)], "pace": pace and (3 * pace if at == 4 else pace)}
+            for at, off in enumerate((0.0, scatter, -scatter, 2 * scatter, 0.5))
+        )
+
+    made = [
+        measured(lane, batch_size=batch, turns=turns(call, scatter, 2e-7))
+        for batch, scatter in ((1, 0.0), (2, 0.01), (3, 0.03))
+        for lane, call, scatter in (("torch", 1.0, 0.0), ("jax", 2.0, scatter))
+    ]
+    found = contests(made, cpus=2)
+    decide(found, None, lambda: 0.0, None, lambda line: None)
+    assert [contest.played for contest in found] == [4, 4, 4]
+    assert len({contest.expected.deviation for contest in found}) > 1
+    for contest in found:
+        for case in cases(made):
+            if case.workload.batch_size == contest.workload.batch_size:
+                assert case.expected == contest.expected
+                assert [of for _, of in case.turns] == contest.counted[case.workload.lane]
 
 
 @pytest.mark.parametrize(
@@ -512,11 +528,10 @@ def test_profiles_set_the_minutes(suite, options, turns):
     assert bool(suite.played.asked) is turns
 
 
-@pytest.mark.parametrize(("measured", "turns"), [(60, (240, 360)), (240, (240, 360)), (500, (500, 620))])
-def test_turns_have_a_third_of_the_minutes_however_long_measuring_took(measured, turns, monkeypatch):
-    monkeypatch.setattr(later.time, "monotonic", lambda: 1000.0 + measured)
-    assert later.turning_time(1000.0, 6.0) == pytest.approx([1000.0 + seconds for seconds in turns])
-    assert later.seconds_left(1000.0, 6.0, 0.0) == pytest.approx(turns[1] - measured)
+@pytest.mark.parametrize(("measured", "ends"), [(60, 360), (240, 360), (500, 620)])
+def test_turns_have_a_third_of_the_minutes_however_long_measuring_took(measured, ends, monkeypatch):
+    monkeypatch.setattr(turning.time, "monotonic", lambda: 1000.0 + measured)
+    assert turning.seconds_left(1000.0, 6.0) == pytest.approx(ends - measured)
 
 
 @pytest.mark.parametrize(
@@ -536,19 +551,23 @@ def test_turns_have_a_third_of_the_minutes_however_long_measuring_took(measured,
 )
 def test_turns_are_announced_where_there_can_be_some(workloads, change, follow):
     asked = SimpleNamespace(**{"minutes": 6.0, "protocol": PROFILES["quick"], **change})
-    assert later.may_follow(asked, [Workload(*workload) for workload in workloads]) is follow
+    assert turning.may_follow(asked, [Workload(*workload) for workload in workloads]) is follow
 
 
 def test_what_was_played_is_kept_when_the_run_is_ended_within_a_batch_of_rounds(suite, monkeypatch):
     def one(lanes, workloads, arrived):
         suite.played.play(workloads[:1], arrived)
+        # A process that is killed now leaves what is there.
+        journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
+        left.append([len(m.turns) for m in journal.measurements])
         raise KeyboardInterrupt
+
+    left = []
 
     monkeypatch.setattr(Lanes, "play", one)
     with pytest.raises(KeyboardInterrupt):
         in_process(suite, "--benchmark-only", *FAST, "--fwbench-minutes=5")
-    journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
-    assert [len(m.turns) for m in journal.measurements] == [1, 1, 0, 0]
+    assert left == [[1, 1, 0, 0]]
 
 
 def test_a_resumed_run_goes_on_with_the_rounds_that_were_played(suite, monkeypatch):

@@ -450,7 +450,9 @@ def test_a_duet_that_was_ended_goes_on_with_its_pairs(project, playing):
     playing.last = None
     result = in_duet(project, "--fwbench-resume", "--benchmark-json=x.json")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["fwbench: 4 pairs taken from .benchmarks/duets/*.jsonl", "3 benchmarks: 3 unchanged*"])
+    result.stdout.fnmatch_lines(
+        ["fwbench: 4 pairs taken from .benchmarks/journal/*.jsonl", "3 benchmarks: 3 unchanged*"]
+    )
     assert playing.played == 9
     saved = json.loads((project.path / "x.json").read_text())["benchmarks"]
     assert [len(benchmark["extra_info"]["duet"]["screening"]) for benchmark in saved] == [3, 3, 3]
@@ -472,7 +474,7 @@ def test_pairs_of_other_code_are_not_taken(project, playing, change, why):
     playing.last = None
     change(project)
     result = in_duet(project, "--fwbench-resume")
-    result.stdout.fnmatch_lines([f"fwbench: nothing is taken from .benchmarks/duets/*: {why}"])
+    result.stdout.fnmatch_lines([f"fwbench: nothing is taken from .benchmarks/journal/*: {why}"])
     assert playing.played == 4 + 9
 
 

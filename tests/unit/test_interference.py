@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-import time
 
 import pytest
 
-from fwbench.plugin import later
+from fwbench.plugin.plan import Plan
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.record.reading import read
@@ -55,29 +54,26 @@ def measured(suite, *arguments):
     """A run; pytest's result, the saved benchmark that was disturbed, and what the journal says of it."""
     result = in_process(suite, "--benchmark-only", "--benchmark-json=run.json", *FAST, *arguments)
     saved = json.loads(suite.path.joinpath("run.json").read_text())
-    (benchmark,) = (b for b in saved["benchmarks"] if b["extra_info"]["workload"]["batch_size"] == 2)
+    (benchmark,) = (b for b in saved["benchmarks"] if DISTURBED in b["name"])
     journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
     (kept,) = (m for m in journal.measurements if m.workload.id == DISTURBED)
     assert kept.samples == tuple(benchmark["stats"]["data"])
     return result, benchmark, kept
 
 
-def test_what_was_disturbed_is_measured_again_at_the_end_and_the_first_attempt_stays_on_the_record(suite, found, quiet):
+def test_what_was_disturbed_is_measured_again_at_once_and_the_first_attempt_stays_on_record(suite, found, quiet):
     found += [(8.0, 0.4), (2.0, 0.0)]
     quiet.append(True)
     result, benchmark, kept = measured(suite)
     result.assert_outcomes(passed=3)
-    (last,) = (line for line in result.outlines if line.startswith("[again"))
-    assert last.startswith(f"[again, it was disturbed] {DISTURBED}: ")
-    # After all others, which were not disturbed.
-    assert result.outlines.index(last) > max(n for n, line in enumerate(result.outlines) if "inference-b3:" in line)
+    result.stdout.fnmatch_lines([f"*{DISTURBED}: disturbed and measured again, *"])
     assert (benchmark["stats"]["data"], benchmark["stats"]["median"]) == ([2.0] * 7, 2.0)
     assert benchmark["extra_info"]["metrics"]["throughput"]["value"] == 0.5
     (attempt,) = kept.attempts
     assert attempt["samples"] == [8.0] * 7
     assert attempt["metrics"]["other_load"]["value"] == 0.4
     assert not any("other processes used the CPUs" in line for line in result.outlines)
-    told = f"note: measured a second time at the end, as the first attempt was disturbed: 1 ({DISTURBED})"
+    told = f"note: measured a second time as the first attempt was disturbed: 1 ({DISTURBED})"
     assert told in result.outlines
 
 
@@ -97,22 +93,25 @@ def test_while_other_load_goes_on_nothing_is_measured_again(suite, found, quiet)
     found.append((8.0, 0.4))
     quiet.append(False)
     result, _, kept = measured(suite)
-    result.stdout.fnmatch_lines([f"*{DISTURBED}: other load goes on"])
+    result.stdout.fnmatch_lines([f"*{DISTURBED}: disturbed, and other load goes on, *"])
     assert kept.attempts == ()
 
 
 def test_without_patience_nothing_is_measured_again(suite, found, quiet):
     found.append((8.0, 0.4))
     result, _, kept = measured(suite, "--fwbench-set=patience=0")
-    assert not any(line.startswith("[again") for line in result.outlines)
+    assert not any("measured again" in line for line in result.outlines)
     assert kept.attempts == ()
 
 
 def test_what_is_measured_again_takes_nothing_from_the_turns(suite, found, quiet, monkeypatch):
     found.append((8.0, 0.4))
-    monkeypatch.setattr(later, "turning_time", lambda begun, minutes: (time.monotonic(), time.monotonic()))
+    suite.makepyfile(test_suite=benchmarks("mlp", 'torch", "jax'))
+    monkeypatch.setattr("fwbench.plugin.run.take_turns", lambda *_: None)
+    # Measuring would end after the minutes.
+    monkeypatch.setattr(Plan, "left", 4 * 60.0)
     result, _, kept = measured(suite, "--fwbench-minutes=5")
-    assert not any(line.startswith("[again") for line in result.outlines)
+    assert not any("measured again" in line for line in result.outlines)
     assert kept.attempts == ()
 
 

@@ -167,7 +167,7 @@ def test_a_foreign_benchmark_that_comes_twice_is_left_out_and_named(tmp_path):
         (damaged("fwbench", "schema", value=SCHEMA + 1), f"has schema {SCHEMA + 1}, and this fwbench reads"),
         (damaged("fwbench", "schema", value=10**400), "has schema inf, and this fwbench reads"),
         (damaged("fwbench", value=[]), "its `fwbench` is not an object"),
-        (damaged("fwbench", "failures", value=3), "with a list of `failures`"),
+        (damaged("fwbench", "failures", value=3), "with lists of `failures` and `rounds`"),
         (damaged("machine_info", "fwbench", "cpus", value=3), "no fingerprint"),
         (damaged("machine_info", "fwbench", "cpu", value="\ud800"), "half a character"),
         (damaged("machine_info", "fwbench", value=[]), "no fingerprint"),
@@ -515,3 +515,23 @@ def test_what_was_measured_again_stands_in_the_place_of_the_first_attempt(tmp_pa
         path = write(tmp_path / "run.jsonl", journal(first, other, again))
         found, beside = read(path).measurements
         assert (found.samples, len(found.attempts), beside) == (again.samples, 1, other)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (lambda played: played["turns"]["jax"].update(call=[]), "array"),
+        (lambda played: played["workload"].update(unknown=1), "unknown"),
+        (lambda played: played.update(begun=-1.0), "begun"),
+    ],
+)
+@pytest.mark.parametrize("form", [saved, journal])
+def test_a_damaged_round_costs_that_round(tmp_path, form, spoil, fault):
+    turns = tuple({"begun": float(number), "call": [0.5]} for number in range(3))
+    content = form(measured("torch", turns=turns), measured("jax", turns=turns))
+    spoil(content["fwbench"]["rounds"][1] if form is saved else content[4]["round"])
+    record = read(write(tmp_path / f"x.{'json' if form is saved else 'jsonl'}", content))
+    assert [each.begun for each in record.rounds] == [0.0, 2.0]
+    assert [[turns["begun"] for turns in m.turns] for m in record.measurements] == [[0.0, 2.0]] * 2
+    (damaged,) = record.damaged
+    assert fault in damaged.fault

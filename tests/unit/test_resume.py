@@ -20,11 +20,12 @@ from fwbench.plugin.selecting import select
 from fwbench.plugin.session import Session
 from fwbench.record import journal
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.journal import AGAINST, ROUND
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.workers import Workers
-from tests.unit.recorded import failed, measured, write
+from tests.unit.recorded import failed, measured, rounds, write
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as run
 from tests.unit.suites import suite as noops
@@ -275,7 +276,8 @@ def now(pytester):
 def resumed(tmp_path, then, now, *measurements, asked=ASKED):
     header = {"schema": 1, "started": "2026-11-21T09:05:35+00:00", **then}
     (tmp_path / "journal").mkdir()
-    write(tmp_path / "journal" / "x.jsonl", [header, *(measurement.to_json() for measurement in measurements)])
+    lines = [*(m.to_json() for m in measurements), *({ROUND: each} for each in rounds(*measurements))]
+    write(tmp_path / "journal" / "x.jsonl", [header, *lines])
     return resuming.resume(True, tmp_path, now, asked, tmp_path)
 
 
@@ -382,6 +384,27 @@ def test_what_this_run_would_not_make_is_not_taken(tmp_path, now, measurement, w
     asked = {"one": ASKED["one"]}
     found = resumed(tmp_path, now, now, measurement, asked=asked)
     assert (found.taken, found.left) == ({}, {why: 1})
+
+
+def test_rounds_are_taken_with_all_measurements_that_played_them_and_else_not(tmp_path, now):
+    turns = tuple({"begun": float(number), "call": [0.5]} for number in range(3))
+    found = resumed(tmp_path, now, now, *both(turns=turns))
+    assert [each.begun for each in found.rounds] == [0.0, 1.0, 2.0]
+    # The session adds them to its measurements.
+    assert [m.turns for m in found.taken.values()] == [(), ()]
+    (tmp_path / "other").mkdir()
+    torch, jax = both(turns=turns)
+    again = dataclasses.replace(jax, protocol={**QUICK.to_json(), "min_rounds": 9})
+    found = resumed(tmp_path / "other", now, now, torch, again)
+    assert (list(found.taken), list(found.rounds)) == (["one"], [])
+
+
+def test_a_duets_journal_is_not_that_of_a_run(tmp_path, now):
+    (tmp_path / "journal").mkdir()
+    path = write(tmp_path / "journal" / "x.jsonl", [{"schema": 1, "started": "", **now, AGAINST: {"revision": "HEAD"}}])
+    assert resuming.resume(True, tmp_path, now, ASKED, tmp_path).path is None
+    with pytest.raises(pytest.UsageError, match=r"nothing can be taken from .*: it is a duet's"):
+        resuming.resume(str(path), tmp_path, now, ASKED, tmp_path)
 
 
 def test_of_several_lines_the_last_counts(tmp_path, now):
@@ -538,8 +561,7 @@ def test_another_interpreters_versions_are_asked_for():
 
 
 def test_an_empty_option_names_no_journal_of_a_duet_either(tmp_path, now):
-    gate = SimpleNamespace(against={"revision": "1"}, keep=lambda keep: None)
+    gate = SimpleNamespace(against={"revision": "1"})
     with pytest.raises(pytest.UsageError, match="--fwbench-resume names no journal"):
         resuming.go_on("", tmp_path, now, ASKED, gate)
-    assert resuming.go_on(None, tmp_path, now, ASKED, gate)[1] == []
     assert "no journal of a duet yet" in resuming.go_on(True, tmp_path, now, ASKED, gate)[1][0]

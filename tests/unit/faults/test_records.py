@@ -610,12 +610,12 @@ def test_a_folder_whose_name_is_not_utf_8(noops, fault):
 )
 def test_a_duet_goes_on_with_the_pairs_that_are_whole_and_each_once(project, playing, change, taken, tried, fault):
     in_duet(project)
-    (path,) = (project.path / ".benchmarks" / "duets").glob("*.jsonl")
+    (path,) = (project.path / ".benchmarks" / "journal").glob("*.jsonl")
     path.write_bytes(b"\n".join(change(path.read_bytes().splitlines())) + b"\n")
     playing.last = None
     result = in_duet(project, "--fwbench-resume", "--benchmark-json=x.json")
     assert result.ret == 0
-    result.stdout.fnmatch_lines([f"fwbench: {taken} pairs taken from .benchmarks/duets/*"])
+    result.stdout.fnmatch_lines([f"fwbench: {taken} pairs taken from .benchmarks/journal/*"])
     # The duet needs nine.
     assert playing.played == 4 + 9 - taken
     screened = [

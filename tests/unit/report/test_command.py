@@ -93,18 +93,18 @@ def test_a_folder_of_duets_alone_holds_no_run(tmp_path, capsys):
 
 
 def test_a_newer_duet_is_no_run_that_was_not_saved(tmp_path, monkeypatch):
-    """Neither its journal nor the pairs that it keeps beside the journals."""
+    """Neither that of one that was played, nor that of one which was ended with pairs alone."""
     duet = journal(measured(duet={"base": "HEAD~1", "head": "HEAD"}), started="2026-11-24T10:00:00+00:00")
     pairs = journal(started="2026-11-25T10:00:00+00:00", against={"revision": "HEAD"})
-    (tmp_path / ".benchmarks" / "duets").mkdir(parents=True)
-    write(tmp_path / ".benchmarks" / "duets" / "p.jsonl", pairs)
+    (tmp_path / ".benchmarks" / "journal").mkdir(parents=True)
+    write(tmp_path / ".benchmarks" / "journal" / "p.jsonl", pairs)
     assert reported_by_default(tmp_path, monkeypatch, a=saved(measured(throughput=1.0)), b=duet) == "1.0"
     assert "was not saved" not in (tmp_path / "report" / "tables.md").read_text()
 
 
 def test_a_duets_pairs_alone_are_no_run(tmp_path, monkeypatch):
-    (tmp_path / ".benchmarks" / "duets").mkdir(parents=True)
-    write(tmp_path / ".benchmarks" / "duets" / "p.jsonl", journal(started="2026-11-25T10:00:00+00:00", against={}))
+    (tmp_path / ".benchmarks" / "journal").mkdir(parents=True)
+    write(tmp_path / ".benchmarks" / "journal" / "p.jsonl", journal(started="2026-11-25T10:00:00+00:00", against={}))
     runs = {"c": journal(measured(throughput=1.0))}
     assert reported_by_default(tmp_path, monkeypatch, **runs) == "1.0"
 
@@ -114,7 +114,7 @@ def test_a_duets_pairs_alone_are_no_run(tmp_path, monkeypatch):
     [
         (saved(measured(duet={"base": "HEAD~1", "head": "HEAD"})), "compares two revisions and no lanes"),
         (journal(measured(duet={"base": "HEAD~1", "head": "HEAD"})), "--fwbench-summary=FILE"),
-        (journal(against={"revision": "HEAD"}), "holds a duet's pairs, which are no run: --fwbench-resume goes on"),
+        (journal(against={"revision": "HEAD"}), "compares two revisions and no lanes"),
     ],
 )
 def test_a_duet_that_is_named_is_refused_in_a_sentence(tmp_path, capsys, record, sentence):

@@ -1,0 +1,53 @@
+"""Rounds in which lanes took turns: records of their own, which a run keeps as soon as they are played."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
+
+
+@dataclass(frozen=True)
+class PlayedRound:
+    """A round in which fresh processes of a workload's lanes took turns.
+
+    Attributes:
+        workload: its own lane is empty.
+        begun: about when the round began, in seconds since 1970.
+        turns: by lane and metric, one number for each block: the seconds of a `call` among calls back to back and of a
+            synchronised one (`latency`); and one number for the peak `memory` in bytes, where it is known.
+        pace: seconds in which two CPUs hand a number to each other (`fwbench.machine.pace`); 0: unknown.
+    """
+
+    workload: Workload
+    begun: float
+    turns: Mapping[str, Mapping[str, Sequence[float]]]
+    pace: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON primitives."""
+        return {**dataclasses.asdict(self), "workload": self.workload.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "PlayedRound":
+        """The inverse of `to_json`."""
+        return cls(**{**data, "workload": Workload.from_json(data["workload"])})
+
+
+def with_rounds(measurements: Iterable[Measurement], rounds: Iterable[PlayedRound]) -> list[Measurement]:
+    """Measurements with the turns that their lanes took; a failed one took none."""
+    by_workload: dict[Workload, dict[float, PlayedRound]] = {}
+    for each in rounds:
+        by_workload.setdefault(each.workload, {})[each.begun] = each
+    joined = []
+    for m in measurements:
+        own = {} if m.failure else by_workload.get(dataclasses.replace(m.workload, lane=""), {})
+        turns = [
+            {"begun": each.begun, "pace": each.pace, **each.turns[m.workload.lane]}
+            for each in own.values()
+            if m.workload.lane in each.turns
+        ]
+        joined.append(dataclasses.replace(m, turns=(*m.turns, *turns)) if turns else m)
+    return joined
