@@ -6,7 +6,7 @@ exact interval over these (`fwbench.compare.statistics`).
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -17,7 +17,7 @@ from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_word
 from fwbench.report.columns import workload_columns
 from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import BY_CHANCE, Judged, Weighed, weigh, weigh_turns
+from fwbench.report.weighing import BY_CHANCE, Interval, Judged, Weighed, weigh, weigh_turns
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,6 @@ class Answer(Judged):
     least: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     ahead: str = ""
-
-    @property
-    def winner(self) -> str | None:
-        """All lanes that may have the highest throughput, in words for readers; None where there is no ratio."""
-        if self.weighed is None:
-            return None
-        lanes = self.shared or (self.fastest,)
-        return _listed(map(title, lanes), "and" if self.confidence in ("equal", "near") else "or")
 
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
@@ -252,10 +244,15 @@ def table(rows: Sequence[Answer]) -> Table:
     """One row a workload."""
     precise = {answer.workload.precision for answer in rows} - {"fp32"}
     costed = any("energy" in answer.least for answer in rows)
+    shared = any(len(answer.shared) > 2 for answer in rows)
+
+    def end(of: Callable[[Interval], float]) -> Callable[[Answer], float | None]:
+        """A bound of the ratio, or its level; None where nobody knows it."""
+        return lambda answer: known if answer.weighed and 0 < (known := of(answer.weighed.reach)) < math.inf else None
 
     def columns_of(name: str) -> tuple[Column[Answer], Column[Answer]]:
         return (
-            Column(f"least {name}", lambda answer: title(answer.least[name][0]) if name in answer.least else None),
+            Column(f"least {name}", lambda answer: answer.least[name][0] if name in answer.least else None),
             Column(
                 f"by, of {name}",
                 lambda answer: answer.least[name][1] if name in answer.least else None,
@@ -267,14 +264,16 @@ def table(rows: Sequence[Answer]) -> Table:
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
-        "Fastest by throughput, and its multiple of its nearest rival's. Each lane that may be the fastest is named; "
-        "the multiple is then that of the first two. Rounds in which lanes took turns (--fwbench-minutes) decide "
+        "First is the fastest lane by throughput, second its nearest rival, and ratio the throughput of the first over "
+        "that of the second. It lies between low and high, at a confidence level where these are an interval. Lanes "
+        "under others may be the fastest, too. Rounds in which lanes took turns (--fwbench-minutes) decide "
         "where there are some: clear, or equal within 5 %, or near (at most 10 % apart), or undecided. Several runs, "
         "seeds or processes give an interval over pairs of processes: clear when one of at least 95 % excludes "
         "equality (6 pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show "
-        f"how far processes differ: likely when one lane is more than {BY_CHANCE:g} times as fast, as by chance few "
-        "such ratios are off by more, else undecided. A multiple from one number to another was disturbed, as by "
-        "other load, and lies somewhere between them. Each row stands by itself. Least latency (p50) and memory "
+        f"how far processes differ: low and high are the ratio over {BY_CHANCE:g} and times {BY_CHANCE:g}, as by "
+        "chance few such ratios are off by more; likely when both lie above 1, else undecided. What disturbed a lane, "
+        "as other load, makes low and high wider; the ratio is then shown from one number to another, and CSV files "
+        "have what was measured. Each row stands by itself. Least latency (p50) and memory "
         "have an interval where lanes took turns. Where they took none, a lane has the least latency or energy only "
         f"if the others need more than {BY_CHANCE:g} times as much, and more than what disturbed them can explain. "
         "No lane has the least memory where one's is only known to be at most so much (<=). A lane can have "
@@ -283,10 +282,14 @@ def table(rows: Sequence[Answer]) -> Table:
         (
             *workload_columns(rows),
             *([Column[Answer]("precision", lambda answer: answer.workload.precision)] if precise else []),
-            Column("fastest", lambda answer: answer.winner),
-            Column("by", lambda answer: answer.shown, "1", units.ratio),
-            Column("before", lambda answer: title(answer.second) if answer.winner and not answer.shared else None),
-            Column("confidence", lambda answer: answer.confidence),
+            Column("first", lambda answer: answer.fastest),
+            Column("second", lambda answer: answer.second),
+            Column("ratio", lambda answer: answer.weighed.shown if answer.weighed else None, "1", units.ratio),
+            Column("low", end(lambda reach: reach.low), "1", units.ratio),
+            Column("high", end(lambda reach: reach.high), "1", units.ratio),
+            Column("level", end(lambda reach: reach.level), "1", "{:.0%}".format),
+            Column("answer", lambda answer: answer.confidence if answer.weighed else None),
+            *([Column[Answer]("others", lambda answer: ", ".join(answer.shared[2:]) or None)] if shared else []),
             Column("evidence", lambda answer: answer.evidence),
             Column("which rests on", lambda answer: answer.reason),
             *(

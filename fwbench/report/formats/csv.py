@@ -1,4 +1,4 @@
-"""Tables as CSV: exact values in SI units, which stand in the header; empty where there is none."""
+"""Tables as CSV: exact values in SI units, which stand in the header unless it is 1; empty where there is none."""
 
 import csv
 import io
@@ -12,9 +12,10 @@ def write(table: Table) -> str:
     spread = [any(isinstance(row.values[place], Spread) for row in table.rows) for place in range(len(table.columns))]
     header: list[str] = []
     for column, doubled in zip(table.columns, spread, strict=True):
-        header.append(f"{column.name} [{column.unit}]" if column.unit else column.name)
+        unit = "" if column.unit in ("", "1") else f" [{column.unit}]"
+        header.append(f"{column.name}{unit}")
         if doubled:
-            header.append(f"{column.name} SD [{column.unit}]")
+            header.append(f"{column.name} SD{unit}")
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*map(cell, header), "failure"])

@@ -16,11 +16,17 @@ NUMBER = re.compile(r"(-?[\d,]+(?:\.\d+)?)(e-?\d+)?(?:±([\d.]+))? ?([A-Za-z%]*)
 
 @dataclass
 class Parsed:
-    """A table as it stands in a file: the names of its columns, and its rows' cells as text."""
+    """A table as it stands in a file: the names of its columns, and its rows' cells as text.
+
+    Attributes:
+        exact: on the page, the number of each cell by which it is sorted.
+        numeric: in Markdown, whether each column is set flush right.
+    """
 
     columns: list[str]
     rows: list[list[str]]
     exact: list[list[str]] = field(default_factory=list)
+    numeric: list[bool] = field(default_factory=list)
 
     def dicts(self):
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
@@ -53,10 +59,10 @@ def markdown(path):
     for line in [*path.read_text().splitlines(), "### "]:
         if line.startswith("### "):
             if lines:
-                columns, _, *rows = [
+                columns, rules, *rows = [
                     [unescaped(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
                 ]
-                tables[unescaped(title)] = Parsed(columns, rows)
+                tables[unescaped(title)] = Parsed(columns, rows, numeric=[rule == "---:" for rule in rules])
             title, lines = line[4:], []
         elif line.startswith("|"):
             lines.append(line)

@@ -95,9 +95,18 @@ def test_terminal_page_markdown_and_csv_name_the_same_lanes(out):
     assert "JAX and PyTorch cannot be compared: different" in of_cards.pop("other")
     assert {model: claimed(text) for model, text in of_cards.items()} == NAMED
     rows = list(csv.DictReader((out / "tables" / "answers.csv").read_text().splitlines()))
-    fastest = {row["model"]: (row["fastest"], row["confidence"]) for row in rows}
-    assert fastest.pop("other") == ("", "different")
-    assert {model: (named(words), confidence) for model, (words, confidence) in fastest.items()} == NAMED
+    (apart,) = [row for row in rows if row["model"] == "other"]
+    assert (apart["ratio"], apart["low"], apart["answer"], apart["evidence"]) == ("", "", "", "different")
+    names = {"jax": "JAX", "torch": "PyTorch", "torch-compile": "PyTorch (torch.compile)"}
+    shared = ("undecided", "equal")
+    assert {
+        row["model"]: (
+            {names[row[place]] for place in (("first", "second") if row["answer"] in shared else ("first",))},
+            row["answer"],
+        )
+        for row in rows
+        if row is not apart
+    } == NAMED
 
 
 def texts():

@@ -14,6 +14,12 @@ from tests.unit.recorded import measured, metric, proof
 from tests.unit.report.test_cases import measurement, record
 
 
+def rows_of(*found):
+    """The rows of the table of answers, by the names of its columns."""
+    shown = table(found)
+    return [dict(zip((column.name for column in shown.columns), row.values, strict=True)) for row in shown.rows]
+
+
 def one_run(torch, jax, load=0.0):
     given = {"other_load": metric(load)}
     (answer,) = answers(cases([measured("torch", throughput=torch), measured("jax", throughput=jax, metrics=given)]))
@@ -74,7 +80,7 @@ def test_the_ratio_of_disturbed_lanes_is_where_it_can_lie(torch, jax, shown, of_
     (answer,) = answers(cases(lanes))
     (row,) = table([answer]).rows
     texts = dict(zip((column.name for column in table([answer]).columns), table([answer]).texts(row), strict=True))
-    assert texts["by"] == shown
+    assert texts["ratio"] == shown
     # The terminal's speed-up is over PyTorch.
     assert units.ratio(weigh(answer.comparison.lanes["torch"], answer.comparison.lanes["jax"]).shown) == shown
     # Of latencies, too; and where it can be the other way round, no lane has the least.
@@ -230,7 +236,6 @@ def test_each_question_has_its_own_sentence():
 def test_two_lanes_that_both_beat_a_third_share_first_place():
     answer = lanes(torch=100.0, torch_compile=202.0, jax=204.0)
     assert (answer.confidence, answer.shared, answer.ahead) == ("undecided", ("jax", "torch-compile"), "likely")
-    assert answer.winner == "JAX (jit) or PyTorch (torch.compile)"
     assert answer.reason == "one process each; within 2x; every other lane is likely slower"
     assert headline([answer])[0] == (
         "Inference: JAX and PyTorch (torch.compile) are likely ahead of all others; between them nothing is decided by "
@@ -240,13 +245,15 @@ def test_two_lanes_that_both_beat_a_third_share_first_place():
 
 def test_of_lanes_that_nothing_tells_apart_none_is_named_the_fastest():
     answer = lanes(torch=190.0, torch_compile=198.0, jax=200.0)
-    assert (answer.winner, answer.ahead) == ("JAX (jit), PyTorch (torch.compile) or PyTorch (eager)", "")
+    assert (answer.shared, answer.ahead) == (("jax", "torch-compile", "torch"), "")
+    (row,) = rows_of(answer)
+    assert (row["first"], row["second"], row["others"]) == ("jax", "torch-compile", "torch")
     # No multiple is told, as it would be that of two of them.
     assert headline([answer])[0] == (
         "Inference: between JAX, PyTorch (torch.compile) and PyTorch (eager) nothing is decided by one process each, "
         "in 1 of 1 workloads (mlp b1)."
     )
-    assert lanes(torch=100.0, jax=201.0).winner == "JAX (jit)"
+    assert "others" not in rows_of(lanes(torch=100.0, jax=201.0))[0]
 
 
 def test_a_sentence_on_workloads_that_rest_on_different_things_leaves_them_to_the_table():
@@ -274,9 +281,9 @@ def test_what_nobody_can_bound_takes_no_bounds_from_others():
 
 def test_lanes_that_may_not_be_compared_have_no_fastest():
     answer = answers(cases([beside("torch", 100.0), beside("jax", 300.0, "missing")]))[0]
-    assert answer.winner is None
-    row = dict(zip((column.name for column in table([answer]).columns), table([answer]).rows[0].values, strict=True))
-    assert (row["fastest"], row["by"], row["before"]) == (None, "unchecked", None)
+    (row,) = rows_of(answer)
+    numbers = ("ratio", "low", "high", "level", "answer")
+    assert ([row[name] for name in numbers], row["evidence"]) == ([None] * 5, "unchecked")
 
 
 def test_a_lane_that_another_beats_is_not_the_fastest_whatever_its_own_process_found():
@@ -293,7 +300,7 @@ def test_a_lane_that_another_beats_is_not_the_fastest_whatever_its_own_process_f
     ]
     (answer,) = answers(cases(given))
     assert answer.fastest != "jax"
-    assert answer.winner == "PyTorch (eager), JAX (jit) or TensorFlow (tf.function)"
+    assert set(answer.shared) == {"torch", "jax", "tensorflow"}
 
 
 def beside(lane, throughput, state="", weights="abc", **stamp):
@@ -343,8 +350,8 @@ def test_lanes_that_may_not_be_compared_have_no_answer(jax, why):
     (answer,) = answers(cases([torch, jax]))
     assert (answer.fastest, answer.shown, answer.confidence) == ("jax", why, why)
     assert answer.least == {}
-    (row,) = [dict(zip((c.name for c in t.columns), t.rows[0].values, strict=True)) for t in [table([answer])]]
-    assert row["by"] == row["evidence"] == why
+    (row,) = rows_of(answer)
+    assert (row["ratio"], row["evidence"]) == (None, why)
     assert headline([answer]) == [
         "1 of 1 workloads cannot be answered (mlp b1): their lanes may not be compared, as the notes say."
     ]
@@ -533,7 +540,6 @@ def test_lanes_can_be_equal():
     (answer,) = in_turns(jax=1.005)
     assert (answer.confidence, answer.shared) == ("equal", ("jax", "torch"))
     assert "equal within 5%" in answer.reason
-    assert answer.winner == "JAX (jit) and PyTorch (eager)"
     assert headline([answer]) == ["Inference: JAX and PyTorch are equal within 5 %, in 1 of 1 workloads (mlp b1)."]
     (answer,) = in_turns(jax=1.005, torch_compile=0.5)
     assert " JAX and PyTorch (eager) are equal within 5 %, and ahead of all others, " in headline([answer])[0]
