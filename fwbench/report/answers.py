@@ -138,46 +138,26 @@ def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
 
 
 def alike_groups(given: Iterable[Answer]) -> list[list[Answer]]:
-    """The answers that one sentence can say together: of one confidence and the same lanes, with a ratio in common."""
+    """The answers that one sentence can say together: of one confidence and the same lanes."""
 
     def key(answer: Answer) -> tuple[object, ...]:
         lanes = answer.shared or (answer.fastest, answer.second)
         # Where nothing tells lanes apart, each may be named first.
         named = lanes if answer.confidence in ("clear", "likely") else tuple(sorted(lanes))
-        return answer.confidence, answer.ahead, named, _is_bounded(answer)
+        return answer.confidence, answer.ahead, named
 
-    return [agreeing for of in grouped(given, key).values() for agreeing in _agreeing(of)]
-
-
-def _agreeing(given: Sequence[Answer]) -> list[list[Answer]]:
-    """Groups of answers whose intervals share a ratio, if it is their ends that a sentence tells."""
-    if given[0].confidence not in ("clear", "likely", "undecided") or not given[0].weighed:
-        return [list(given)]
-    groups: list[list[Answer]] = []
-    first, high = given[0].fastest, 0.0
-    for answer in sorted(given, key=lambda answer: _reach(answer, first)):
-        low, own = _reach(answer, first)
-        if groups and low <= high:
-            groups[-1].append(answer)
-            high = min(high, own)
-        else:
-            groups.append([answer])
-            high = own
-    return [sorted(group, key=given.index) for group in groups]
-
-
-def _is_bounded(answer: Answer) -> bool:
-    """Whether an undecided ratio lies between two numbers; True for all others."""
-    if answer.confidence != "undecided" or not answer.weighed:
-        return True
-    return answer.weighed.reach.low > 0 and answer.weighed.reach.high < math.inf
+    return list(grouped(given, key).values())
 
 
 def verdict_on(given: Sequence[Answer]) -> str:
-    """What answers that are alike say about the fastest lane, without a full stop."""
+    """What answers that are alike say about the fastest lane, without a full stop.
+
+    Several workloads have no common interval: their ratio is a range that lies in all of their intervals, or else the
+    least and the greatest ratio, each with its workload.
+    """
     answer = given[0]
     lanes = [short(lane, answer.comparison.lanes) for lane in answer.shared or (answer.fastest, answer.second)]
-    names = _listed(lanes, "and")
+    names = _listed(lanes)
     if not answer.weighed:
         return f"{names} cannot be compared: {answer.confidence}"
     ahead = f"{'likely ' if answer.ahead == 'likely' else ''}ahead of all others" if answer.ahead else ""
@@ -186,25 +166,33 @@ def verdict_on(given: Sequence[Answer]) -> str:
     if answer.confidence == "near":
         most = max(each.weighed.reach.farthest for each in given if each.weighed)
         return f"{names} are at most {math.ceil(100 * most)} % apart{f', and {ahead}' if ahead else ''}"
-    times = units.times(end for each in given for end in _reach(each, answer.fastest))
     # The table has each workload's own, where they differ.
     bases = {each.weighed.basis for each in given if each.weighed}
     basis = bases.pop() if len(bases) == 1 else ""
+    reach = answer.weighed.reach
+    times = units.times((reach.low, reach.high))
     if answer.confidence == "undecided":
-        why = ", as what disturbed them can explain the difference"
-        if times:
-            why = f" ({lanes[0]} is {times} times as fast)"
-        open_ = f"nothing is decided{basis and ' '}{basis}{why if len(lanes) == 2 else ''}"
+        why = ""
+        if len(given) == 1 and len(lanes) == 2:
+            known = f" ({lanes[0]} is {times} times as fast)"
+            why = known if times else ", as what disturbed them can explain the difference"
+        open_ = f"nothing is decided{basis and ' '}{basis}{why}"
         return f"{names} are {ahead}; between them {open_}" if ahead else f"between {names} {open_}"
     likely, rests = {"clear": ("", ""), "likely": ("likely ", f"{basis and ', '}{basis}")}[answer.confidence]
-    return f"{lanes[0]} is {likely}{times} times as fast as {lanes[1]}{rests}"
+    if len(given) == 1:
+        return f"{lanes[0]} is {likely}{times} times as fast as {lanes[1]}{rests}"
+    return f"{lanes[0]} is {likely}faster than {lanes[1]}, by {_factor(given)}{rests}"
 
 
-def _reach(answer: Answer, first: str) -> tuple[float, float]:
-    """The bounds of the throughput of lane `first` over that of the other one of the two best lanes."""
-    assert answer.weighed
-    low, high = answer.weighed.reach.low, answer.weighed.reach.high
-    return (low, high) if answer.fastest == first else (1 / high, 1 / low if low else math.inf)
+def _factor(given: Sequence[Answer]) -> str:
+    weighed = [(answer.weighed, _name(answer)) for answer in given if answer.weighed]
+    low, high = max(each.reach.low for each, _ in weighed), min(each.reach.high for each, _ in weighed)
+    if low <= high:
+        return f"a common factor of {units.times((low, high))}"
+    # The ratio of a disturbed workload lies between two bounds.
+    low, least = min((units.bounds(each.shown)[0], name) for each, name in weighed)
+    high, most = max((units.bounds(each.shown)[1], name) for each, name in weighed)
+    return f"a factor of {low:.2f} ({least}) {f'to {high:.2f} ({most})' if high < math.inf else 'or more'}"
 
 
 def least(question: Question, answered: Iterable[Answer]) -> dict[str, list[Answer]]:
@@ -213,23 +201,22 @@ def least(question: Question, answered: Iterable[Answer]) -> dict[str, list[Answ
     return grouped(known, lambda answer: short(answer.least[question.name][0], answer.comparison.lanes))
 
 
-def multiples(question: Question, given: Iterable[Answer]) -> list[tuple[float, float]]:
-    """The bounds of each next lane's multiple of what the best lane needs."""
-    return [units.bounds(answer.least[question.name][1]) for answer in given]
-
-
 def _best(question: Question, mode: str, answered: Sequence[Answer]) -> str:
     """Which lanes have the least of a quantity; empty where no two lanes have it."""
     parts = []
     for lane, of in sorted(least(question, answered).items(), key=lambda item: -len(item[1])):
-        surely = max(low for low, _ in multiples(question, of))
+        surely = max(units.bounds(answer.least[question.name][1])[0] for answer in of)
         parts.append(f"{lane} in {len(of)} of {len(answered)}, in one by {units.ratio(surely)} or more")
     return f"{question.headline}, {in_words(mode)}: {'; '.join(parts)}." if parts else ""
 
 
-def _listed(names: Iterable[str], word: str) -> str:
+def _listed(names: Sequence[str]) -> str:
     *others, last = names
-    return f"{', '.join(others)} {word} {last}" if others else last
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _name(answer: Answer) -> str:
+    return f"{answer.workload.subject} b{answer.workload.batch_size}"
 
 
 def _named(given: Sequence[Answer]) -> str:

@@ -1,14 +1,13 @@
 """The answers as cards: of each workload who wins, by how much, how sure; to be read on a phone."""
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.answers import QUESTIONS, Answer, Question, alike_groups, least, multiples, verdict_on
+from fwbench.report.answers import QUESTIONS, Answer, Question, alike_groups, least, verdict_on
 from fwbench.report.cases import grouped, in_words
 
 
@@ -71,12 +70,14 @@ def _card(given: Sequence[Answer], sizes: int) -> Card:
 
 
 def _best(question: Question, given: Sequence[Answer]) -> str:
-    """Who has the least, and by how much; each batch size for itself where that is not one lane."""
-    by_lane = least(question, given)
+    """Who has the least, and by how much, each batch size for itself."""
     parts = []
-    for lane, of in by_lane.items():
-        span = units.span(itertools.chain(*multiples(question, of)))
-        parts.append(f"{lane}, {span}{f' at {_batches(of)}' if len(by_lane) > 1 else ''}")
+    for lane, of in least(question, given).items():
+        multiples = [
+            f"{units.ratio(each.least[question.name][1])}{f' at {_batches([each])}' if len(given) > 1 else ''}"
+            for each in of
+        ]
+        parts.append(f"{lane}, {', '.join(multiples)}")
     return f"least {question.name}: {'; '.join(parts)}" if parts else ""
 
 

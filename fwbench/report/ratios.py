@@ -1,7 +1,5 @@
 """Every lane against the baseline: one ratio of throughputs for each workload and lane."""
 
-import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -51,22 +49,17 @@ def sentences(rows: Sequence[Ratio], baseline: str) -> list[str]:
 def _tally(rows: Sequence[Ratio]) -> str:
     known = [ratio.weighed for ratio in rows if ratio.weighed]
     decided = [weighed for weighed in known if weighed.confidence in ("clear", "likely")]
+    higher = sum(weighed.ratio > 1 for weighed in decided)
     near = {kind: sum(weighed.confidence == kind for weighed in known) for kind in ("equal", "near")}
-    higher = [units.bounds(weighed.shown) for weighed in decided if weighed.ratio > 1]
-    below = [units.bounds(weighed.shown) for weighed in decided if weighed.ratio <= 1]
-    lower = [(1 / high, 1 / low if low else math.inf) for low, high in below]
-    counts = [
-        *(
-            (word, len(of), f" ({units.span(itertools.chain(*of))})")
-            for word, of in (("higher", higher), ("lower", lower))
-            if of
-        ),
-        ("equal", near["equal"], ""),
-        (f"at most {100 * NEAR:.0f} % apart", near["near"], ""),
-        ("undecided", len(known) - len(decided) - sum(near.values()), ""),
-        ("not comparable", len(rows) - len(known), ""),
-    ]
-    return ", ".join(f"{word} in {count} of {len(rows)}{span}" for word, count, span in counts if count)
+    counts = {
+        "higher": higher,
+        "lower": len(decided) - higher,
+        "equal": near["equal"],
+        f"at most {100 * NEAR:.0f} % apart": near["near"],
+        "undecided": len(known) - len(decided) - sum(near.values()),
+        "not comparable": len(rows) - len(known),
+    }
+    return ", ".join(f"{word} in {count} of {len(rows)}" for word, count in counts.items() if count)
 
 
 def table(rows: Sequence[Ratio], baseline: str) -> Table:

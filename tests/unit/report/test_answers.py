@@ -1,6 +1,7 @@
 """What the answer may claim: one process shows little, several show what their ratios show."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -204,8 +205,8 @@ def test_the_headline_counts_and_does_not_claim_more_than_likely():
         lanes(8, "vit_b_16", torch=100.0, jax=400.0),
     ]
     assert headline(found) == [
-        "Inference: JAX is likely 1.25 to 8.00 times as fast as PyTorch, by one process each, in 2 of 4 workloads "
-        "(mlp b1, vit_b_16 b8).",
+        "Inference: JAX is likely faster than PyTorch, by a common factor of 2.00 to 5.00, by one process each, in 2 "
+        "of 4 workloads (mlp b1, vit_b_16 b8).",
         "Inference: PyTorch is likely 1.50 to 6.00 times as fast as JAX, by one process each, in 1 of 4 workloads "
         "(mlp b8).",
         "Inference: between JAX and PyTorch nothing is decided by one process each (JAX is 0.51 to 2.02 times as "
@@ -262,21 +263,58 @@ def test_a_sentence_on_workloads_that_rest_on_different_things_leaves_them_to_th
     assert [each.weighed.basis for each in (several, single)] == ["after 3 pairs of processes", "by one process each"]
     (sentence,) = headline([several, single])
     assert sentence.startswith("Inference: JAX is likely ")
-    assert sentence.endswith(" times as fast as PyTorch, in 2 of 2 workloads (mlp b1 b8).")
+    assert sentence.endswith(" by a common factor of 1.04 to 1.06, in 2 of 2 workloads (mlp b1 b8).")
     undecided = [lanes(torch=100.0, jax=101.0), runs(*((100.0, 101.0), (100.0, 90.0), (100.0, 110.0)))]
-    assert "nothing is decided (JAX is" in headline(undecided)[0]
+    assert headline(undecided) == [
+        "Inference: between JAX and PyTorch nothing is decided, in 2 of 2 workloads (mlp b1)."
+    ]
 
 
-def test_what_nobody_can_bound_takes_no_bounds_from_others():
-    """A ratio that a lane's load leaves open has a sentence of its own."""
+def test_a_ratio_that_nobody_can_bound_is_told_without_bounds():
     busy = {"metrics": {"other_load": metric(1.0)}}
     open_ = answers(cases([measured("torch", "cnn", **busy), measured("jax", "cnn", throughput=110.0, **busy)]))
-    assert headline([lanes(torch=100.0, jax=110.0), *open_]) == [
-        "Inference: between JAX and PyTorch nothing is decided by one process each (JAX is 0.55 to 2.20 times as "
-        "fast), in 1 of 2 workloads (mlp b1).",
+    assert headline(open_) == [
         "Inference: between JAX and PyTorch nothing is decided by one process each, as what disturbed them can explain "
-        "the difference, in 1 of 2 workloads (cnn b1).",
+        "the difference, in 1 of 1 workloads (cnn b1).",
     ]
+    # Nobody knows of several workloads in which bounds the ratio of each lies.
+    assert headline([lanes(torch=100.0, jax=110.0), *open_]) == [
+        "Inference: between JAX and PyTorch nothing is decided by one process each, in 2 of 2 workloads (mlp b1, cnn "
+        "b1)."
+    ]
+    (row,) = rows_of(*open_)
+    assert (row["ratio"], row["low"], row["high"], row["level"]) == (1.1, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "factor"),
+    [
+        # Six rounds know each ratio to 2 %.
+        ((2.0, 2.01), r"a common factor of 1\.9[6-9] to 2\.0[2-5]"),
+        ((1.5, 3.0), r"a factor of 1\.50 \(mlp b1\) to 3\.00 \(mlp b2\)"),
+        ((2.0, 3.0, 2.01, 1.2), r"a factor of 1\.20 \(mlp b4\) to 3\.00 \(mlp b2\)"),
+    ],
+)
+def test_a_sentence_on_several_workloads_tells_a_range_only_where_their_intervals_have_it_in_common(ratios, factor):
+    found = [in_turns(batch, jax=ratio)[0] for batch, ratio in enumerate(ratios, 1)]
+    (said,) = headline(found)
+    ((told, low, high),) = re.findall(r"(an? (?:common )?factor of ([\d.]+).* to ([\d.]+).*), in \d of", said)
+    assert re.fullmatch(factor, told)
+    if "common" in told:
+        each = [answer.weighed.reach for answer in found]
+        assert float(low) == pytest.approx(max(reach.low for reach in each), abs=0.005)
+        assert float(high) == pytest.approx(min(reach.high for reach in each), abs=0.005)
+    assert f", in {len(ratios)} of {len(ratios)} workloads (mlp " in said
+
+
+@pytest.mark.parametrize(("load", "bounded"), [(0.17, True), (1.0, False)])
+def test_a_disturbed_workload_has_its_bound_in_a_sentence_on_several(load, bounded):
+    disturbed = {"other_load": metric(load)}
+    (cnn,) = answers(cases([measured("torch", "cnn"), measured("jax", "cnn", throughput=9000.0, metrics=disturbed)]))
+    assert cnn.weighed.shown.low == 90 < cnn.weighed.shown.high
+    (said,) = headline([lanes(torch=100.0, jax=250.0), cnn])
+    most = f"to {cnn.weighed.shown.high:.2f} (cnn b1)" if bounded else "or more"
+    assert f" by a factor of 2.50 (mlp b1) {most}, by one process each, in 2 of 2 workloads (mlp b1, cnn b1)." in said
 
 
 def test_lanes_that_may_not_be_compared_have_no_fastest():
@@ -474,13 +512,13 @@ def test_runs_of_several_commits_are_no_replicates():
     assert "no replicates, as the runs are of 2 commits; `fwbench history` shows them apart" in answer.reason
 
 
-def in_turns(**ratios):
+def in_turns(batch_size=1, **ratios):
     """The answer over lanes that found 100 samples/s each, and in six rounds were so many times as fast as PyTorch."""
     found = []
     for lane, ratio in {"torch": 1.0, **ratios}.items():
         jitters = (1.0, 1.002, 0.998, 1.001, 0.999, 1.0)
         turns = tuple({"begun": float(n), "call": [0.1 * jitter / ratio] * 4} for n, jitter in enumerate(jitters))
-        found.append(measured(lane.replace("_", "-"), turns=turns))
+        found.append(measured(lane.replace("_", "-"), batch_size=batch_size, turns=turns))
     return answers(cases(found))
 
 

@@ -78,9 +78,9 @@ def test_with_more_than_two_lanes_each_has_its_part_of_a_sentence():
     sizes = five(100.0, 300.0, 400.0, 110.0, 40.0), five(100.0, 250.0, 400.0, 90.0, 101.0, batch_size=8)
     found = ratios(cases([m for size in sizes for m in size]), "torch")
     assert sentences(found, "torch") == [
-        "Throughput against PyTorch (eager), inference: PyTorch (torch.compile) higher in 2 of 2 (2.50x to 3.00x); "
-        "JAX (jit) higher in 2 of 2 (4.00x); TensorFlow (tf.function) undecided in 2 of 2; "
-        "TensorFlow (XLA) lower in 1 of 2 (2.50x), undecided in 1 of 2."
+        "Throughput against PyTorch (eager), inference: PyTorch (torch.compile) higher in 2 of 2; "
+        "JAX (jit) higher in 2 of 2; TensorFlow (tf.function) undecided in 2 of 2; "
+        "TensorFlow (XLA) lower in 1 of 2, undecided in 1 of 2."
     ]
     assert sentences(ratios(cases([measured("torch"), measured("jax")]), "torch"), "torch") == []
 
