@@ -84,7 +84,7 @@ def ran(tmp_path):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment |= {"PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))}
         fast = ["--benchmark-only", "--benchmark-max-time=0.1", "--benchmark-min-rounds=5", "--benchmark-save-data"]
-        fast += ["--fwbench-set=patience=0", "--fwbench-minutes=0", "--benchmark-save=base"]
+        fast += ["-v", "--fwbench-set=patience=0", "--fwbench-minutes=0", "--benchmark-save=base"]
         command = [sys.executable, "-m", "pytest", *fast, *options]
         done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

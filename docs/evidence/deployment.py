@@ -103,7 +103,7 @@ def measured() -> str:
             speed = speed.replace(placeholder, ", ".join(map(repr, names)))
         (project / "test_speed.py").write_text(speed)
         (project / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
-        command = [sys.executable, "-m", "pytest", "--benchmark-only", "--benchmark-quiet"]
+        command = [sys.executable, "-m", "pytest", "-v", "--benchmark-only", "--benchmark-quiet"]
         command.append(f"--fwbench-minutes={MINUTES}")
         variables = {**os.environ, "COLUMNS": "200"}
         done = subprocess.run(command, cwd=project, env=variables, stdout=subprocess.PIPE, text=True, check=True)

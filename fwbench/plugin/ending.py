@@ -60,16 +60,18 @@ def _write_summary(terminal: Any, session: Session) -> None:
     here, measurements = session.machine, session.measurements
     where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
     terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
-    tables = (
-        summary.answered(measurements),
-        summary.table(measurements),
-        summary.epochs(measurements, session.selection.study),
-        summary.devices(measurements),
-    )
+    tables = [summary.answered(measurements)]
+    if verbose := terminal.verbosity > 0:
+        tables += [
+            summary.table(measurements),
+            summary.epochs(measurements, session.selection.study),
+            summary.devices(measurements),
+        ]
     for line in (line for table in tables if table for line in (*table, "")):
         terminal.write_line(line)
     for note in summary.notes(measurements):
         terminal.write_line(f"note: {note}")
     if session.journal.path:
         path = shortest(session.journal.path)
-        terminal.write_line(f"journal: {path}; all of it: fwbench report {shlex.quote(path)}")
+        numbers = "all of it:" if verbose else "each lane's latency, throughput and memory: -v, or"
+        terminal.write_line(f"journal: {path}; {numbers} fwbench report {shlex.quote(path)}")

@@ -11,22 +11,24 @@ from fwbench.report.tables import Column, Table, tabulate
 
 
 def cell(answer: Answer) -> str:
-    """An answer in the words of a table's cell: `jax 1.21 to 1.27 times as fast`."""
+    """An answer in the words of a table's cell: `jax 1.24 (1.21 to 1.27) times as fast`."""
     if answer.weighed is None:
         return answer.evidence
-    reach, lane = answer.weighed.reach, answer.fastest
+    reach, shown = answer.weighed.reach, answer.weighed.shown
+    known = units.times((reach.low, reach.high))
+    # The ratio of a disturbed workload is no number.
+    times = known if isinstance(shown, units.Within) else f"{shown:.2f} ({known})"
+    of_first = f": {answer.fastest} {times}" if known else ""
     # Of three lanes or more the columns do not name all that may be the fastest.
     several = f" ({', '.join(answer.shared)})" if len(answer.shared) > 2 else ""
     if answer.confidence == "equal":
-        return f"equal within {100 * EQUAL:.0f} %{several}"
+        return f"equal within {100 * EQUAL:.0f} %{several}{of_first}"
     if answer.confidence == "near":
-        return f"at most {math.ceil(100 * reach.farthest)} % apart{several}"
-    times = units.times((reach.low, reach.high))
+        return f"at most {math.ceil(100 * reach.farthest)} % apart{several}{of_first}"
     if answer.confidence == "undecided":
-        known = reach.low > 0 and reach.high < math.inf
-        return f"open{several}{f': {lane} {times}' if known else ''}"
+        return f"open{several}{of_first}"
     likely = "likely " if answer.confidence == "likely" else ""
-    return f"{lane} {likely}{times} times as fast"
+    return f"{answer.fastest} {likely}{times} times as fast"
 
 
 def table(rows: Sequence[Answer]) -> Table:

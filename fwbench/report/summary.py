@@ -1,4 +1,4 @@
-"""The tables on the terminal when a run ends: calls, then epochs; frameworks of one model side by side."""
+"""The tables on the terminal when a run ends: answers, and each lane's own numbers; then the notes."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,7 @@ _LEFT = 4  # columns of text; numbers after them are set flush right
 
 def answered(measurements: Sequence[Measurement]) -> list[str]:
     """The lines of the table of answers: which lane is faster in each workload; none if no two lanes measured one."""
-    found = answers(cases(m for m in measurements if m.workload.mode != "fit"))
-    return for_terminal(brief.table(found))
+    return for_terminal(brief.table(answers(cases(measurements))))
 
 
 def table(measurements: Sequence[Measurement]) -> list[str]:

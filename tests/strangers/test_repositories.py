@@ -12,6 +12,7 @@ from tests.unit.shared import ALONE, ONE_PAIR
 
 REPOSITORY = Path(__file__).with_name("repository")
 QUICK = (
+    "-v",
     *ALONE,
     "--benchmark-max-time=0.05",
     "--benchmark-min-rounds=5",

@@ -93,7 +93,7 @@ def measured(tmp_path_factory, run, project):
     """What a run of the project says, and its record."""
 
     def measure(folder):
-        told = run("pytest", *FAST, "--benchmark-save=base", "--benchmark-save-data")
+        told = run("pytest", "-v", *FAST, "--benchmark-save=base", "--benchmark-save-data")
         folder.joinpath("told.txt").write_text(told)
         (saved,) = project.glob(".benchmarks/*/*_base.json")
         saved.rename(folder / "base.json")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import sys
 
@@ -126,7 +127,7 @@ def test_skip_measures_nothing(suite):
 
 
 def test_progress_and_table(suite):
-    result = run(suite, "--benchmark-only", *FAST)
+    result = run(suite, "--benchmark-only", "-v", *FAST)
     result.stdout.fnmatch_lines(
         [
             "fwbench: 3 benchmarks, about * s (from rough figures, as no record of this machine has them)",
@@ -135,8 +136,19 @@ def test_progress_and_table(suite):
             "*fwbench: * profile on *",
             "model *throughput/s*p50*p95*p99*memory*J/sample*compile*speed-up",
             "noop *inference *1 *noop*",
+            "journal: *; all of it: fwbench report *",
         ]
     )
+
+
+def test_without_v_a_run_ends_without_absolute_numbers_and_names_what_shows_them(suite):
+    result = run(suite, "--benchmark-only", *FAST)
+    _, _, end = result.stdout.str().partition(" profile on ")
+    assert "throughput/s" not in end
+    assert not re.search(r"^noop +inference", end, re.MULTILINE)
+    (said,) = [line for line in end.splitlines() if "-v" in line]
+    path = said.removeprefix("journal: ").partition(";")[0]
+    assert said == f"journal: {path}; each lane's latency, throughput and memory: -v, or fwbench report {path}"
 
 
 def test_the_next_run_knows_from_the_journal_how_long_it_takes(suite):
@@ -178,7 +190,7 @@ def test_a_regression_does_not_hide_the_table(suite):
     for benchmark in data["benchmarks"]:
         benchmark["stats"]["min"] /= 1e6
     path.write_text(json.dumps(data))
-    result = run(suite, "--benchmark-only", "--benchmark-compare", "--benchmark-compare-fail=min:100%", *FAST)
+    result = run(suite, "--benchmark-only", "--benchmark-compare", "--benchmark-compare-fail=min:100%", "-v", *FAST)
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*fwbench: * profile on *", "noop *inference *1 *noop*"])
 
@@ -224,7 +236,7 @@ def test_a_batch_that_was_halved_stands_nowhere_under_the_batch_that_was_asked_f
 
     monkeypatch.setattr(Server, "measure", full)
     suite.makepyfile(test_suite=NOOP.replace("[1, 2, 3]", "[1, 8]"))
-    result = run(suite, "--benchmark-only", "--benchmark-autosave", "--fwbench-set=fit_batch=true", *FAST)
+    result = run(suite, "--benchmark-only", "--benchmark-autosave", "--fwbench-set=fit_batch=true", "-v", *FAST)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(
         [

@@ -107,12 +107,23 @@ def test_a_run_ends_with_an_answer_for_each_workload():
     names, *rows = (re.split(r"  +", line) for line in summary.answered(given))
     assert names == ["model", "mode", "batch", "answer", "against", "evidence"]
     answers = {(model, int(batch)): answer for model, _, batch, answer, *_ in rows}
-    low, high = map(float, re.fullmatch(r"jax (1\.9\d) to (2\.0\d) times as fast", answers["mlp", 1]).groups())
+    low, high = map(float, re.fullmatch(r"jax 2.00 \((1\.9\d) to (2\.0\d)\) times as fast", answers["mlp", 1]).groups())
     assert low < 2 < high
-    assert answers["mlp", 8] == "equal within 5 %"
-    assert answers["cnn", 1] == "torch 1.01 to 1.04 times as fast"
-    assert answers["cnn", 8].startswith("open: ")
+    assert answers["mlp", 8].startswith("equal within 5 %: ")
+    assert answers["cnn", 1] == "torch 1.02 (1.01 to 1.04) times as fast"
+    assert answers["cnn", 8] == "open: torch 1.00 (0.50 to 2.00)"
     assert summary.answered(given[:1]) == []
+    (_, fit) = summary.answered([fitted("torch"), fitted("jax")])
+    assert fit.split()[:2] == ["mlp", "fit"]
+
+
+@pytest.mark.parametrize(
+    ("load", "answer"), [(0.0, "jax likely 4.00 (2.00 to 8.00) times"), (1.0, "jax likely at least 2.00 times")]
+)
+def test_the_ratio_of_a_disturbed_workload_is_told_by_its_bounds_alone(load, answer):
+    disturbed = measured("jax", 400.0, other_load=Metric(load, "test"))
+    (_, row) = summary.answered([measured("torch"), disturbed])
+    assert f"  {answer} as fast" in row
 
 
 def test_notes_say_why_a_column_is_empty():

@@ -84,7 +84,7 @@ def test_terminal_page_markdown_and_csv_name_the_same_lanes(out):
     cells = [re.split(r"  +", line) for line in summary.answered(RUN)[1:]]
     at_the_end = {model: answer for model, _, _, answer, *_ in cells}
     assert at_the_end.pop("other") == "different"
-    words = {"likely": "jax likely ", "undecided": "open", "equal": "equal", "clear": "jax 1"}
+    words = {"likely": "jax likely ", "undecided": "open", "equal": "equal", "clear": "jax 2.00 ("}
     assert at_the_end.keys() == NAMED.keys()
     assert all(at_the_end[model].startswith(words[confidence]) for model, (_, confidence) in NAMED.items())
     assert by_workload((out / "tables.md").read_text().replace("\\", "").splitlines()) == NAMED
