@@ -61,7 +61,8 @@ def _write_summary(terminal: Any, session: Session) -> None:
     where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
     terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
     tables = [summary.answered(measurements)]
-    if verbose := terminal.verbosity > 0:
+    # Where no lanes are compared, and in a study, these are what was asked for.
+    if numbers := terminal.verbosity > 0 or not tables[0] or session.selection.study is not None:
         tables += [
             summary.table(measurements),
             summary.epochs(measurements, session.selection.study),
@@ -73,5 +74,5 @@ def _write_summary(terminal: Any, session: Session) -> None:
         terminal.write_line(f"note: {note}")
     if session.journal.path:
         path = shortest(session.journal.path)
-        numbers = "all of it:" if verbose else "each lane's latency, throughput and memory: -v, or"
-        terminal.write_line(f"journal: {path}; {numbers} fwbench report {shlex.quote(path)}")
+        more = "all of it:" if numbers else "each lane's latency, throughput and memory: -v, or"
+        terminal.write_line(f"journal: {path}; {more} fwbench report {shlex.quote(path)}")

@@ -488,6 +488,18 @@ def test_turns_are_kept_on_the_record_and_in_the_journal(suite):
     assert not any("turns" in benchmark["extra_info"] for benchmark in saved)
 
 
+@pytest.mark.parametrize("options", [(), ("-v",)])
+def test_a_run_that_compares_lanes_ends_with_answers_and_with_each_lanes_numbers_under_v(suite, options):
+    result = in_process(suite, "--benchmark-only", *FAST, *options)
+    _, _, end = result.stdout.str().partition(" profile on ")
+    assert "open: " in end
+    assert ("throughput/s" in end) is bool(options)
+    (said,) = (line for line in end.splitlines() if line.startswith("journal: "))
+    path = said.removeprefix("journal: ").partition(";")[0]
+    shown = "all of it:" if options else "each lane's latency, throughput and memory: -v, or"
+    assert said == f"journal: {path}; {shown} fwbench report {path}"
+
+
 def test_a_report_decides_by_the_rounds_and_the_scatter_by_which_the_run_has_decided():
     """Its last line would else say another thing than the table."""
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import signal
 import sys
 
@@ -127,7 +126,7 @@ def test_skip_measures_nothing(suite):
 
 
 def test_progress_and_table(suite):
-    result = run(suite, "--benchmark-only", "-v", *FAST)
+    result = run(suite, "--benchmark-only", *FAST)
     result.stdout.fnmatch_lines(
         [
             "fwbench: 3 benchmarks, about * s (from rough figures, as no record of this machine has them)",
@@ -139,16 +138,6 @@ def test_progress_and_table(suite):
             "journal: *; all of it: fwbench report *",
         ]
     )
-
-
-def test_without_v_a_run_ends_without_absolute_numbers_and_names_what_shows_them(suite):
-    result = run(suite, "--benchmark-only", *FAST)
-    _, _, end = result.stdout.str().partition(" profile on ")
-    assert "throughput/s" not in end
-    assert not re.search(r"^noop +inference", end, re.MULTILINE)
-    (said,) = [line for line in end.splitlines() if "-v" in line]
-    path = said.removeprefix("journal: ").partition(";")[0]
-    assert said == f"journal: {path}; each lane's latency, throughput and memory: -v, or fwbench report {path}"
 
 
 def test_the_next_run_knows_from_the_journal_how_long_it_takes(suite):

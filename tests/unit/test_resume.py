@@ -119,7 +119,7 @@ def test_a_resumed_run_ends_with_the_json_of_a_whole_one(suite, measuring):
             "fwbench: 1 benchmark, *",
             "[[]1/3, * left] noop-noop-inference-b1: taken from the journal, *",
             "[[]3/3, * left] noop-noop-inference-b3: *samples/s",
-            "journal: other/journal/*.jsonl; each lane*: -v, or fwbench report other/journal/*.jsonl",
+            "journal: other/journal/*.jsonl; all of it: fwbench report other/journal/*.jsonl",
             "resumed: 2 of 3 benchmarks taken from other/journal/*.jsonl; *",
         ]
     )
