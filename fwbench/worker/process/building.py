@@ -14,11 +14,8 @@ from fwbench.models.weights import Weights, canonical, digest
 from fwbench.parity.sources import sources
 from fwbench.record.lanes import RECORDED, Lane
 from fwbench.record.measurement import Metric
+from fwbench.worker.process.faults import ToldError
 from fwbench.worker.process.job import Job
-
-
-class ToldError(Exception):
-    """An error whose sentence needs no traceback."""
 
 
 class DisagreementError(ToldError):

@@ -138,17 +138,20 @@ def fingerprint(job: Job, program: Program) -> None:
             job.settings |= program.settings
             job.program = Fingerprint.untold("programs over several devices are not described")
             return
-        try:
-            description = program.fingerprint()
-        except BaseException as error:
-            if job.protocol.programs:
-                raise
-            description = Fingerprint.untold(f"{type(error).__name__}: {first_line(error)}")
+        description = program.fingerprint() if job.protocol.programs else fingerprinted(program)
         # Some settings are known only now.
         job.settings |= program.settings
         if "warm-up" in job.compilations:
             description = description.counted(job.compilations["warm-up"], job.compilations.get("steady"))
         job.program = description
+
+
+def fingerprinted(program: Program) -> Fingerprint:
+    """The program's fingerprint; where making it fails, one that says so."""
+    try:
+        return program.fingerprint()
+    except BaseException as error:
+        return Fingerprint.untold(f"{type(error).__name__}: {first_line(error)}")
 
 
 def aim(job: Job, program: Program, target: str) -> Failure | None:

@@ -5,30 +5,26 @@ import os
 import socket
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fwbench import frameworks
 from fwbench.data import Data
-from fwbench.errors import UnavailableError
 from fwbench.frameworks.contract import Framework, Ranks
-from fwbench.frameworks.faults import memory_asked
 from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml
 from fwbench.meters.imported import also_imported, with_others
-from fwbench.models import CATALOG, Model, ModelError
-from fwbench.models.importing import described
+from fwbench.models import CATALOG, Model
 from fwbench.parity.store import stamp
 from fwbench.record.lanes import Lane, recorded
 from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measurement, Rank
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import texts
-from fwbench.worker.memory import told as memory_told
-from fwbench.worker.process.building import DisagreementError, ToldError, build, join, versions_of
+from fwbench.worker.process import faults
+from fwbench.worker.process.building import DisagreementError, build, join, versions_of
 from fwbench.worker.process.checks import aim
+from fwbench.worker.process.faults import load
 from fwbench.worker.process.initial import save
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program
@@ -120,15 +116,9 @@ class Measuring(Job):
 
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
-        try:
-            framework = frameworks.load(self.lane.adapter)
-        except ImportError as error:
-            failure: Failure | None = Failure(
-                "unavailable", f"{self.lane.name} cannot be imported ({error}); install it there"
-            )
-        except BaseException as error:
-            sentence = f"the adapter of {self.lane.name} cannot be loaded: {described(error)}"
-            failure = Failure("error", sentence, detail=traceback.format_exc())
+        failure: Failure | None
+        if isinstance(framework := load(self.lane), Failure):
+            failure = framework
         else:
             before = frozenset(sys.modules)
             failure = self._attempt(framework)
@@ -158,26 +148,12 @@ class Measuring(Job):
     def _attempt(self, framework: Framework) -> Failure | None:
         try:
             return self._measure(framework)
-        except (ModelError, ToldError) as error:
-            # The user's own mistake, in one sentence.
-            self.agreed = self.agreed or isinstance(error, DisagreementError)
-            return Failure("error", str(error), stage=next(reversed(self.stages), None))
-        except UnavailableError as error:
-            return Failure("unavailable", str(error), stage=next(reversed(self.stages), None))
         except LostError:
             # A lost rank has reported the reason, or its launcher will.
             raise
-        # Also what the network raises to end the process.
         except BaseException as error:
-            lacking = framework.is_out_of_memory(error)
-            said = framework.said(error) if isinstance(error, Exception) else f"the network raised {described(error)}"
-            return Failure(
-                "out_of_memory" if lacking else "error",
-                memory_told(said, memory_asked(error)) if lacking else said,
-                stage=next(reversed(self.stages), None),
-                detail=traceback.format_exc(),
-                compiler=framework.is_compilers_fault(error),
-            )
+            self.agreed = self.agreed or isinstance(error, DisagreementError)
+            return faults.failure(error, framework, stage=next(reversed(self.stages), None))
 
     def _measure(self, framework: Framework) -> Failure | None:
         # JAX opens the device when asked whether it can run, PyTorch's ranks when they join.
