@@ -43,7 +43,7 @@ from fwbench.machine.disturbances import NEIGHBOUR, THROTTLING, disturbances
 from fwbench.meters import energy as meters
 from fwbench.record import lanes
 from fwbench.record.measurement import Metric
-from fwbench.worker.process import job, passes, run, training
+from fwbench.worker.process import job, passes, player, run, training
 from tests.unit.fakes import round_mantissa
 from tests.unit.nvml import GPUS, SLICE, Stub, compiler
 from tests.unit.shared import ALONE
@@ -393,13 +393,11 @@ def prepare() -> None:
     run.Measuring = functools.partial(run.Measuring, clock=DEVICE)
     passes.energy = functools.partial(meters.energy, sleep=DEVICE.sleep)
     training.period = functools.partial(meters.period, sleep=DEVICE.sleep)
-    main = sys.modules["__main__"]
-    if hasattr(main, "Player"):
-        # A duet's player times its calls itself.
-        main.time = SimpleNamespace(**{**vars(time), "perf_counter": DEVICE, "process_time": DEVICE})
+    # A player times its calls itself.
+    player.time = SimpleNamespace(**{**vars(time), "perf_counter": DEVICE, "process_time": DEVICE})
     fault = os.environ.get(FAULT, "")
     # Pytest's own process opens nothing.
-    if fault and (fault != "context opened early" or "fwbench_lifetime" in sys.modules):
+    if fault and (fault != "context opened early" or "FWBENCH_PACKAGE" in os.environ):
         FAULTS[fault]()
 
 

@@ -314,6 +314,7 @@ def _failed(workload: Workload, fault: Fault, built: bool) -> Comparison:
         return Comparison(workload, "incomparable" if built else "unavailable", note=cannot, fault=fault)
     if fault.side == "head":
         return Comparison(workload, "failed", note=failure.message, fault=fault)
-    if failure.kind in ("unavailable", "error") and not built:
+    unbuildable = failure.kind == "error" and failure.stage in ("build", "compile")
+    if (failure.kind == "unavailable" or unbuildable) and not built:
         return Comparison(workload, "new", note=f"{fault.title} cannot build it: {failure.message}", fault=fault)
     return Comparison(workload, "incomparable", note=says, fault=fault)

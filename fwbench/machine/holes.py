@@ -1,7 +1,4 @@
-"""Times in which a process gets no CPU: it is stopped, frozen or suspended, or a quota of its control group holds it.
-
-`start` loads this file beside any fwbench, so it imports the standard library alone.
-"""
+"""Times in which a process gets no CPU: it is stopped, frozen, suspended, or held by a quota of its control group."""
 
 import contextlib
 import os

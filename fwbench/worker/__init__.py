@@ -1,4 +1,4 @@
-"""The process boundary: `client` on pytest's side; `start`, then `server` and `run` on the measured one.
+"""The process boundary: `client` on pytest's side, `process` on the measured one, and `protocol` between them.
 
-`turns` takes the place of both in a duet, and `journal` outlives all.
+`turns` is pytest's side of processes that take turns, and `ranks` of those that compute together.
 """

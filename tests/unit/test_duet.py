@@ -14,6 +14,7 @@ from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.pair import Pair
 from fwbench.machine import machine
 from fwbench.models import CATALOG
+from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
 from fwbench.worker.memory import OPTION
 from fwbench.worker.turns import pairs
@@ -68,7 +69,7 @@ class ScriptedPartner:
 
     def await_ready(self):
         if self.side.name in self.script.refused:
-            raise SideError(self.side, "unavailable", "no numpy")
+            raise SideError(self.side, Failure("unavailable", "no numpy"))
 
     def send(self, message):
         self.script.log.append((self.side.name, message))
@@ -107,14 +108,16 @@ class ScriptedPartner:
         if answer in ("built", "placed"):
             self.script.turns.append((self.side.name, answer))
         if answer == "built" and self.size > self.script.room.get(self.side.name, self.size):
-            raise SideError(self.side, "out_of_memory", "memory ran out")
+            raise SideError(self.side, Failure("out_of_memory", "memory ran out"))
         self.script.calm -= answer == "built"
         crashes = self.script.calm < 0 and len(self.flags) <= self.script.crashes.get(self.side.name, -1)
         if answer == "built" and crashes:
-            raise SideError(self.side, "crashed", f"{self.side.name} was killed by SIGABRT", compilers=True)
+            died = Failure("crashed", f"{self.side.name} was killed by SIGABRT", "compile")
+            raise SideError(self.side, died)
         fault = self.script.faults.get((self.side.name, self.size))
         if fault and answer == fault[0]:
-            raise SideError(self.side, *fault[1:3], lacking="lacking" in fault)
+            failure = Failure(*fault[1:3], stage="build" if answer == "built" else "turns")
+            raise SideError(self.side, failure, lacking="lacking" in fault)
         assert answer in message
         return message
 
@@ -528,11 +531,12 @@ def test_a_planted_slowdown_is_heads_alone(play):
     assert extras == {("base", 1, 0.0), ("head", 1, 0.0), ("base", 2, 0.0), ("head", 2, 0.05)}
 
 
-def test_an_older_base_is_asked_for_what_it_knows(play):
-    """Fields at their default are left out."""
+def test_a_job_holds_what_the_protocols_version_says(play):
+    """A further key, or one less, needs another version."""
     script = Script(same)
     play(script, ONE)
-    assert script.log[0][1]["workload"] == {"lane": "torch", "model": "mlp"}
+    keys = {"turns", "workload", "model", "path", "side", "root", "tree", "own", "recorded", "extra"}
+    assert {frozenset(message) for _, message in script.log if "workload" in message} == {frozenset(keys)}
 
 
 @pytest.mark.parametrize(
@@ -541,6 +545,7 @@ def test_an_older_base_is_asked_for_what_it_knows(play):
         ("base", ("built", "error", "TypeError: unknown field"), "new"),
         ("base", ("built", "unavailable", "no network"), "new"),
         ("base", ("rounds", "crashed", "killed by SIGSEGV"), "incomparable"),
+        ("base", ("rounds", "error", "ValueError: in a turn"), "incomparable"),
         ("base", ("placed", "timed_out", "no answer"), "incomparable"),
         ("base", ("built", "out_of_memory", "no memory left"), "incomparable"),
         ("head", ("built", "out_of_memory", "no memory left"), "incomparable"),

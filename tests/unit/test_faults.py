@@ -133,7 +133,7 @@ class Harness:
 
     @property
     def channel(self):
-        return self.workers._servers[LANE.name]._channel
+        return self.workers._servers[LANE.name].channel
 
     @property
     def server(self):
@@ -653,7 +653,7 @@ def test_a_side_of_a_duet_that_hangs_is_told_with_where_it_was(suite, folder):
             if " in hang (" in fault.failure.message:
                 break
         assert fault.failure.kind == "timed_out"
-        told = f"no result within the deadline of {deadline:g} s; the worker was killed during duet in hang ("
+        told = f"no result within the deadline of {deadline:g} s; the worker was killed during turns in hang ("
         assert fault.failure.message.startswith(told)
         assert " in _take_turns\n" in fault.failure.detail
         assert descendants(os.getpid()) == []

@@ -13,12 +13,12 @@ from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.record.lanes import Lane
-from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.measurement import Failure, FailureKind, Measurement
 from fwbench.record.workload import Workload
 from fwbench.worker.client.channel import Channel, GarbledError
 from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.scratch import Scratch
-from fwbench.worker.client.starting import SERVER, START_DEADLINE, command, configuration
+from fwbench.worker.client.starting import PACKAGE, SERVER, START_DEADLINE, command, configuration
 
 # Seconds for a worker to free its memory and end: after its record has arrived, and after it was killed.
 END_DEADLINE = 30.0
@@ -30,6 +30,10 @@ class Server:
 
     Args:
         compiled: a folder that collects what each job's compilers make; None: each job removes what it has compiled.
+        package: the folder of its fwbench.
+
+    Attributes:
+        channel: to its process.
 
     Raises:
         OSError: the interpreter cannot be started.
@@ -43,6 +47,7 @@ class Server:
         cpus: tuple[int, ...],
         environment: Mapping[str, str],
         compiled: Path | None = None,
+        package: Path = PACKAGE,
     ) -> None:
         self._scratch = Scratch()
         folder = str(self._scratch.path)
@@ -52,13 +57,14 @@ class Server:
         if self._caches:
             environment = {**environment, **lane.sharing, **lane.cached(self._caches.path / "compiled")}
         config = json.dumps(configuration(lane, cpus, folder))
+        script = package / SERVER.relative_to(PACKAGE)
         try:
-            self._channel = Channel(command(python, SERVER, config), {**environment, "TMPDIR": folder})
+            self.channel = Channel(command(python, script, config, package=package), {**environment, "TMPDIR": folder})
         except (OSError, UserError):
             self._remove()
             raise
         self._python = python
-        self._ready = False
+        self._ready: dict[str, Any] | None = None
         # The last job's worker, and whether it still runs although its record has arrived.
         self._worker = 0
         self._ending = False
@@ -66,7 +72,7 @@ class Server:
     @property
     def alive(self) -> bool:
         """Whether the server can take another job."""
-        return self._channel.alive
+        return self.channel.alive
 
     def measure(
         self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float = 0.0
@@ -77,12 +83,12 @@ class Server:
             waited: seconds that this job has waited for the previous job's worker to end; they count as overhead.
         """
         try:
-            if not self._ready:
-                failure = self._unready()
-                if failure:
-                    self.close()
-                    return Measurement(workload, failure=failure)
-                self._ready = True
+            if isinstance(answer := self.ready(), Failure):
+                self.close()
+                # Whoever has named an interpreter wants it measured, and no test skipped.
+                kind: FailureKind = "crashed" if answer.kind == "unavailable" else answer.kind
+                sentence = f"no worker could be started with {self._python}: {answer.message}"
+                return Measurement(workload, failure=dataclasses.replace(answer, kind=kind, message=sentence))
             measurement = self._converse({**job, "caches": self._caches is not None}, workload, tell, waited)
             if self._caches and self._compiled:
                 made = self._caches.path / "compiled"
@@ -96,12 +102,16 @@ class Server:
             self.close()
             raise
 
-    def _unready(self) -> Failure | None:
-        """Wait until the server can take a job; return the reason if it cannot."""
-        answer = Conversation(self._channel, "it").receive(time.monotonic() + START_DEADLINE, START_DEADLINE)
-        if not isinstance(answer, Failure):
-            return None
-        return dataclasses.replace(answer, message=f"no worker could be started with {self._python}: {answer.message}")
+    def ready(self) -> dict[str, Any] | Failure:
+        """Wait until the server can take a job; return its first message, or the reason if it cannot."""
+        if self._ready is None:
+            answer = Conversation(self.channel, "it").receive(time.monotonic() + START_DEADLINE, START_DEADLINE)
+            if isinstance(answer, Failure):
+                return answer
+            if "failure" in answer:
+                return Failure.from_json(answer["failure"])
+            self._ready = answer
+        return self._ready
 
     def settle(self) -> None:
         """Wait until the last job's worker, which ends while pytest goes on, has freed its memory."""
@@ -110,7 +120,7 @@ class Server:
             self._kill()
             if self._exited(KILL_DEADLINE) is None:
                 self.close()
-        if not self._channel.alive:
+        if not self.channel.alive:
             self.close()
 
     def _exited(self, patience: float) -> int | None:
@@ -119,18 +129,18 @@ class Server:
         with suppress(TimeoutError):
             while True:
                 with suppress(GarbledError):
-                    message = self._channel.receive(deadline)
+                    message = self.channel.receive(deadline)
                     if message is None or "exited" in message:
                         self._ending = False
-                        return self._channel.wait() if message is None else int(message["exited"])
+                        return self.channel.wait() if message is None else int(message["exited"])
         return None
 
     def _converse(
         self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float
     ) -> Measurement:
         limit = job["protocol"]["deadline"] + job["patience"]
-        conversation = Conversation(self._channel, tell=tell, start=self._channel.position())
-        self._channel.send(job)
+        conversation = Conversation(self.channel, tell=tell, start=self.channel.position())
+        self.channel.send(job)
         self._worker = 0
         while not isinstance(answer := conversation.receive(conversation.asked + limit, limit), Failure):
             if "started" in answer:
@@ -150,7 +160,7 @@ class Server:
             elif answer.kind != "timed_out" and code not in (0, -signal.SIGKILL):
                 # If the worker died within a message, its exit says more than the torn message.
                 answer = conversation.died(code)
-        if not self._channel.alive:
+        if not self.channel.alive:
             # A killed server could not end what its worker had started.
             self.close()
         return Measurement(workload, failure=answer)
@@ -158,7 +168,7 @@ class Server:
     def _kill(self) -> None:
         """Kill the worker and its helpers, or the server if no worker is known yet."""
         if not self._worker:
-            self._channel.kill()
+            self.channel.kill()
             return
         with suppress(ProcessLookupError):
             os.killpg(self._worker, signal.SIGKILL)
@@ -168,9 +178,9 @@ class Server:
         try:
             # Before it is ready, a server has no job to end, and does not read its pipe.
             if self._ready:
-                self._channel.close()
+                self.channel.close()
             else:
-                self._channel.close(patience=0.0)
+                self.channel.close(patience=0.0)
         finally:
             self._ending = False
             self._remove()

@@ -1,7 +1,7 @@
 """How fwbench's processes end: with their parent, together with all that they have started, and never silently.
 
-`start` loads this file first, under any interpreter and beside any fwbench, so it uses only the standard library. What
-needs Linux is skipped on other systems, where a process learns from its closed pipe that its client is gone.
+`start` imports this first, under any interpreter, so it uses only the standard library. What needs Linux is skipped on
+other systems, where a process learns from its closed pipe that its client is gone.
 """
 
 import ctypes

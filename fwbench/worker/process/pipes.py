@@ -1,6 +1,6 @@
 """The measured side's pipes to pytest's process: standard output carries messages and nothing else.
 
-`start` loads this file under any interpreter and beside any fwbench, so it uses only the standard library.
+A server claims them before it imports anything else, so this uses only the standard library.
 """
 
 import json

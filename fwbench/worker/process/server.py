@@ -1,17 +1,7 @@
-"""The fork server: imports the frameworks once, touches no device, and forks a fresh process for every job.
+"""The fork server of a lane: imports the frameworks once, and forks a fresh process for every job.
 
-    client                      server                        worker (one a job)
-      | -- {"workload", ...} -->  | -- fork -------------------> |
-      | <-- {"started": pid} ---------------------------------- |
-      | <-- {"stage": name} ... ------------------------------- |
-      | <-- {"measurement": ...} ------------------------------ | exits
-      | <-- {"exited": status} -- | <-- waitpid --------------- |
-
-Server and worker write whole lines to one pipe and never at the same time, so no line tears another. Each message
-begins with an empty line, as a worker may have died within a line. All messages are JSON, so the two sides may run
-different Pythons. Where forking is unsafe (macOS, Windows), a server runs one job itself and ends.
-
-At SIGUSR1 the worker, or without one the server, writes its threads' stacks to standard error.
+`fwbench.worker.protocol` lists the messages. At SIGUSR1 the job, or without one the server, writes its threads' stacks
+to standard error.
 """
 
 import faulthandler
@@ -24,11 +14,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from fwbench import frameworks
-from fwbench.record.lanes import Lane
 from fwbench.worker.process import lifetime
 from fwbench.worker.process.pipes import Pipes
-from fwbench.worker.process.run import prepare, run
+from fwbench.worker.protocol import VERSION
 
 
 def serve(config: Mapping[str, Any]) -> None:
@@ -43,22 +31,33 @@ def serve(config: Mapping[str, Any]) -> None:
     faulthandler.enable()
     if config["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, config["cpus"])
+    try:
+        from fwbench import frameworks
+        from fwbench.record.lanes import Lane
+        from fwbench.worker.process.player import play
+        from fwbench.worker.process.run import prepare, run
+    except ImportError as error:
+        sentence = f"its interpreter cannot import fwbench ({error})"
+        pipes.send({"failure": {"kind": "unavailable", "message": sentence}, "lacking": True})
+        return
     lane = Lane.from_json(config["lane"])
     # The job itself will report what is wrong with the import.
     with suppress(BaseException):
         frameworks.load(lane.adapter).preload(lane.name)
     prepare(lane)
-    # Imported modules stay: a worker's garbage collector need not visit them, which would copy their pages.
+    # Imported modules stay: a job's garbage collector need not visit them, which would copy their pages.
     gc.collect()
     gc.freeze()
     keeper = lifetime.Keeper(pipes.incoming, config["scratch"]) if config["fork"] else None
-    pipes.send({"ready": sys.version.split()[0]})
+    pipes.send({"ready": sys.version.split()[0], "protocol": VERSION})
     while (job := pipes.receive()) is not None:
+        alone = functools.partial(run, lane, job, pipes.send)
+        work = functools.partial(play, lane, job, pipes.send, pipes.receive) if "turns" in job else alone
         if keeper is None:
             lifetime.end_when_closed(pipes.incoming)
-            run(lane, job, pipes.send)
+            work()
             return
-        pipes.send({"exited": keeper.run(functools.partial(run, lane, job, pipes.send))})
+        pipes.send({"exited": keeper.run(work)})
 
 
 if __name__ == "__main__":

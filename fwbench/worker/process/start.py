@@ -3,9 +3,6 @@
 `python -P start.py PACKAGE SCRIPT ARGUMENT ...`. An entry in the import path would not do: beside an installed fwbench
 lie the frameworks of its own environment. A process that the script spawns runs this file too (as `__mp_main__`), and
 so has the same fwbench.
-
-How such a process ends, how it talks and what it says of itself is decided by `lifetime`, `pipes` and `witness` beside
-this file, and when it got no CPU by `holes` of the same fwbench, whichever fwbench the script has.
 """
 
 import gc
@@ -13,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import spec_from_file_location
 from types import ModuleType
 
 _PACKAGE = "FWBENCH_PACKAGE"
@@ -42,31 +39,14 @@ class Finder:
         return spec
 
 
-def _load(name: str, folder: str = ".") -> ModuleType:
-    """Load a file of this fwbench, under a name by which scripts find it whatever fwbench they have.
-
-    Args:
-        folder: of the file, seen from this one's.
-    """
-    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), folder, f"{name}.py")
-    name = f"fwbench_{name}"
-    spec = spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 if __name__ == "__main__":
-    _load("lifetime").begin()
-    _load("pipes")
-    _load("witness")
-    _load("holes", os.path.join("..", "..", "machine"))
     _, os.environ[_PACKAGE], *sys.argv = sys.argv
 if __name__ in ("__main__", "__mp_main__"):
     sys.meta_path.insert(0, Finder(os.environ[_PACKAGE]))
 if __name__ == "__main__":
+    from fwbench.worker.process import lifetime
+
+    lifetime.begin()
     # Not by runpy: its `__main__` would replace this one, and spawned processes could not run it.
     with open(sys.argv[0], encoding="utf-8") as script:
         exec(compile(script.read(), sys.argv[0], "exec"))

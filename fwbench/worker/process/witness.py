@@ -3,8 +3,6 @@
 A file is noted as it is read: a source when Python imports it, any other when the network opens it while it is built.
 At the end each is compared with what is there then. Nothing here runs while anything is timed. An audit hook would see
 more, but it would lengthen each `id()` of PyTorch's training steps, and cannot be removed.
-
-`start` loads this file too, for players, whose fwbench may be another. So it needs nothing but Python's own library.
 """
 
 import builtins
@@ -24,10 +22,8 @@ CHANGED = "changed"
 # Suffixes of the files that Python imports.
 CODE = (".py", ".pyc", ".so", ".pyd", ".zip", ".egg", ".whl")
 
-# The modules that `start` has loaded, whichever fwbench the process runs.
-HARNESS = frozenset(
-    {"__main__", "__mp_main__", "fwbench_lifetime", "fwbench_pipes", "fwbench_witness", "fwbench_holes"}
-)
+# The modules that run a script: `start`, which is this run's whichever fwbench the process has.
+HARNESS = frozenset({"__main__", "__mp_main__"})
 
 _BEGAN = time.time_ns()
 _INSTALLED = frozenset({"site-packages", "dist-packages"})

@@ -1,1 +1,1 @@
-"""Processes that take turns: `player` is the measured process, and everything else runs on pytest's side."""
+"""pytest's side of processes that take turns; `fwbench.worker.process.player` is the measured one."""

@@ -187,7 +187,8 @@ class Rounds(ABC, Generic[Played]):
         for name, partner in partners.items():
             side, played = partner.side, dataclasses.replace(workload, lane=partner.seat.lane.name)
             jobs[name] = {
-                "workload": _fields(played.fitted(unfit)),
+                "turns": True,
+                "workload": played.fitted(unfit).to_json(),
                 "model": complete(self._models[workload.model], played.lane).to_json(),
                 "path": [str(folder) for folder in side.path],
                 "side": side.name,
@@ -214,7 +215,8 @@ class Rounds(ABC, Generic[Played]):
                 taken.described[name] |= finished
             if flags := partner.seat.flags:
                 taken.described[name]["settings"][FALLBACK] = stated(flags)
-            partner.receive("exited")
+            if starting.FORKS:
+                partner.receive("exited")
         self._fingerprinted.add(workload)
         return taken
 
@@ -226,8 +228,7 @@ class Rounds(ABC, Generic[Played]):
         """
         differing = self._texts[side.root.resolve()].unlike(sources)
         if changed or differing:
-            failure = edited(changed) if changed else unlike(differing)
-            raise SideError(side, failure.kind, failure.message)
+            raise SideError(side, edited(changed) if changed else unlike(differing))
 
     def _place(self, partners: Mapping[str, Partner], taken: Taken, placing: int, order: Sequence[str]) -> None:
         # One partner after another: each measures its latency while no other runs.
@@ -287,10 +288,3 @@ def take_turn(partner: Partner, taken: Taken, message: Mapping[str, Any], answer
             return turn
     taken.held = True
     return turn
-
-
-def _fields(workload: Workload) -> dict[str, Any]:
-    """The workload's fields that differ from the defaults: an older base need not know the others."""
-    fields, defaults = workload.to_json(), Workload(workload.lane, workload.model).to_json()
-    required = ("lane", "model")
-    return {name: value for name, value in fields.items() if name in required or value != defaults[name]}

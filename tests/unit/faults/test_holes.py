@@ -17,8 +17,9 @@ from fwbench.record.measurement import Pass
 from fwbench.report.cases import cases
 from fwbench.report.weighing import weigh
 from fwbench.worker.client.channel import Channel
-from fwbench.worker.client.starting import command, configuration, environment
-from fwbench.worker.turns import player, rounds
+from fwbench.worker.client.conversation import Conversation
+from fwbench.worker.client.starting import SERVER, command, configuration, environment
+from fwbench.worker.turns import rounds
 from fwbench.worker.turns.taken import Taken
 from tests.unit.fakes import FakeClock
 from tests.unit.faults import seen
@@ -254,11 +255,12 @@ def job(tmp_path):
     lane = sys.modules["small_lane"].LANE
     config = json.dumps({**configuration(lane, [], scratch=str(tmp_path))})
     variables = environment({"PYTHONPATH": seen.PATH}, 1, "cpu", lane)
-    channel = Channel(command(sys.executable, Path(player.__file__), config), variables)
+    channel = Channel(command(sys.executable, SERVER, config), variables)
+    conversation = Conversation(channel)
 
     def ask(message):
         channel.send(message)
-        return channel.receive(time.monotonic() + 60)
+        return conversation.receive(time.monotonic() + 60, 60)
 
     assert "ready" in channel.receive(time.monotonic() + 60)
     yield ask
@@ -277,6 +279,7 @@ def test_a_turn_says_for_how_long_its_process_was_stopped(small, job, asked, fau
         "own": [],
         "recorded": [],
         "extra": 0.0,
+        "turns": True,
     }
     assert "built" in job(told)
     assert job({"place": [0]})["placed"] > 0

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 import types
+import venv
 from importlib import metadata
 from typing import ClassVar
 
@@ -216,6 +217,16 @@ def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_wor
     assert str(python) in measurement.failure.message
 
 
+def test_an_interpreter_without_what_fwbench_needs_is_one_sentence(protocol, tmp_path):
+    """An environment of nothing but Python; so it is of a server whose job takes turns."""
+    venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
+    workers = Workers(machine(), "cpu", {"noop": str(tmp_path / "bare/bin/python")}, NO_PROJECT)
+    failure = workers.measure(EMPTY, protocol, ignore).failure
+    workers.close()
+    assert failure.kind == "crashed"
+    assert "bare/bin/python: its interpreter cannot import fwbench (No module named 'numpy')" in failure.message
+
+
 def test_what_a_library_prints_stays_out_of_the_messages():
     script = textwrap.dedent(
         """
@@ -267,10 +278,10 @@ def test_the_server_is_prepared_before_it_takes_a_job(monkeypatch):
         return lambda *_: done.append(what) or result
 
     preloading = type("Preloading", (), {"preload": note("preload")})()
-    monkeypatch.setattr(server.frameworks, "load", lambda adapter: preloading)
-    monkeypatch.setattr(server, "prepare", note("prepare"))
+    monkeypatch.setattr("fwbench.frameworks.load", lambda adapter: preloading)
+    monkeypatch.setattr("fwbench.worker.process.run.prepare", note("prepare"))
     monkeypatch.setattr(server.gc, "freeze", note("freeze"))
-    monkeypatch.setattr(server, "run", note("run"))
+    monkeypatch.setattr("fwbench.worker.process.run.run", note("run"))
     pipes = types.SimpleNamespace(incoming=0, send=done.extend, receive=lambda: {})
     monkeypatch.setattr(server, "Pipes", lambda: pipes)
     # Of the process that runs this test, the pipe is not a server's.
@@ -278,7 +289,7 @@ def test_the_server_is_prepared_before_it_takes_a_job(monkeypatch):
         server, "lifetime", types.SimpleNamespace(end_if_closed=note("alone?"), end_when_closed=note("watch"))
     )
     serve({"lane": LANES["noop"].to_json(), "cpus": [], "fork": False})
-    assert done == ["alone?", "preload", "prepare", "freeze", "ready", "watch", "run"]
+    assert done == ["alone?", "preload", "prepare", "freeze", "ready", "protocol", "watch", "run"]
 
 
 MILD, STRONG = (value for _, value in LANES["jax"].fallback)
@@ -580,6 +591,9 @@ def test_a_module_that_this_fwbench_has_not_is_not_another_ones(tmp_path):
     package = tmp_path / "fwbench"
     package.mkdir()
     (package / "__init__.py").touch()
+    for name in ("worker/__init__.py", "worker/process/__init__.py", "worker/process/lifetime.py"):
+        (package / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(PACKAGE / name, package / name)
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent(

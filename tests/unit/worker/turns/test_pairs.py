@@ -8,6 +8,8 @@ import shutil
 import signal
 import statistics
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,8 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.worker.client import starting
+from fwbench.worker import protocol
+from fwbench.worker.client import server, starting
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns import partner
 from fwbench.worker.turns.lanes import Lanes
@@ -74,7 +77,7 @@ def test_a_gpus_call_of_less_than_a_tenth_of_a_second_is_no_turn(tmp_path):
 def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, device, shared):
     """On a GPU compilers choose by measuring; no side ever sees the other's choice, or the user's caches."""
     environments = []
-    monkeypatch.setattr(partner, "Channel", lambda command, variables: environments.append(variables))
+    monkeypatch.setattr(server, "Channel", lambda command, variables: environments.append(variables))
     for lane in ("torch", "jax"):
         environments.clear()
         for name in ("base", "head", "base", "head"):
@@ -84,7 +87,7 @@ def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, devi
             base, head, again, _ = (variables[cache] for variables in environments)
             assert base != head
             assert (base == again) == shared
-            assert base.startswith(str(tmp_path))
+            assert base.startswith(str(tmp_path if shared else Path(tempfile.gettempdir()).resolve()))
     # A measurement's worker has its cache switched off.
     assert {variables["JAX_ENABLE_COMPILATION_CACHE"] for variables in environments} == {"true"}
 
@@ -190,37 +193,60 @@ def test_a_framework_that_is_not_installed(tmp_path, names, kind):
     assert "it: noop cannot be imported (No module named 'framework_of_tomorrow')" in found.note
 
 
-@linux
-@pytest.mark.parametrize("moved", ["record/workload.py", "models/weights.py", "machine"])
-def test_a_revision_whose_modules_lie_elsewhere_is_one_sentence(tmp_path, moved):
+def revision(tmp_path, changes):
+    """An earlier fwbench as base, whose files have these texts in place of others, or None in place of all."""
     package = tmp_path / "before" / "fwbench"
     shutil.copytree(PACKAGE, package)
-    (package / moved).rename(package / "moved")
-    base, head = real(tmp_path, base={"package": package, "title": "v1"})
-    with pytest.raises(UserError, match=r"the fwbench of v1 is another than this run's .*compare with a later"):
-        compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)
+    for file, old, new in changes:
+        text = (package / file).read_text()
+        assert old in text
+        (package / file).write_text(text.replace(old, new))
+    return real(tmp_path, base={"package": package, "title": "v1"})
+
+
+PROTOCOL, SPOKEN = "worker/protocol.py", f"VERSION = {protocol.VERSION}\n"
 
 
 @linux
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [
-        # What it is called with, and what it is asked for.
-        ("frameworks/noop/adapter.py", "def build(self, workload: Workload, model: Model, ", "def build(self, "),
-        ("models/model.py", "def from_json(", "def from_rows("),
-        ("frameworks/contract.py", "def program_memory(", "def size("),
-        ("models/__init__.py", "import Model\n", "import Model as Row\n"),
-    ],
-)
-def test_a_revision_that_is_used_in_another_way_is_one_sentence(tmp_path, file, old, new):
-    package = tmp_path / "before" / "fwbench"
-    shutil.copytree(PACKAGE, package)
-    text = (package / file).read_text()
-    assert old in text
-    (package / file).write_text(text.replace(old, new))
-    base, head = real(tmp_path, base={"package": package, "title": "v1"})
-    with pytest.raises(UserError, match="the fwbench of v1 is another than this run's"):
-        compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)
+@pytest.mark.parametrize("of", ["another version", "no version"])
+def test_a_revision_that_speaks_another_protocol_is_one_sentence(tmp_path, of):
+    base, head = revision(tmp_path, [(PROTOCOL, SPOKEN, "VERSION = 0\n")])
+    if of == "no version":
+        (base.package / PROTOCOL).unlink()
+    told = "the fwbench of v1 is another than this run's and cannot be used by it: compare with a later revision"
+    with pytest.raises(UserError, match=f"^{told}\\.$"):
+        Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play([FIXED])
+    # In a search one of the two is head, and only this state cannot be measured.
+    sides = dataclasses.replace(head, name="base"), dataclasses.replace(base, name="head")
+    fault = Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=0).play([FIXED])[FIXED]
+    assert (fault.side, fault.failure.kind, fault.failure.message) == ("head", "unavailable", told)
+
+
+@linux
+def test_a_revision_that_speaks_the_protocol_may_do_all_else_in_its_own_way(tmp_path):
+    """Each side measures with its own modules, wherever they lie and however they call each other."""
+    base, head = revision(
+        tmp_path,
+        [
+            ("worker/process/server.py", "fwbench.worker.process.player", "fwbench.worker.process.moved"),
+            ("worker/process/player.py", "turn(self, rounds: int)", "turn(self, rounds: int, more: int = 0)"),
+            ("worker/process/player.py", "player.alone_and_together", "player.both"),
+            ("worker/process/player.py", "def alone_and_together", "def both"),
+        ],
+    )
+    process = base.package / "worker" / "process"
+    (process / "player.py").rename(process / "moved.py")
+    played = Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play([FIXED])[FIXED]
+    assert sorted(played.rounds) == sorted(BOTH)
+
+
+@linux
+def test_a_base_that_raises_in_a_turn_was_built_and_so_is_not_new(tmp_path):
+    raises = ("worker/process/player.py", "timed = self._timed(rounds)\n", "raise ZeroDivisionError('in a turn')\n")
+    base, head = revision(tmp_path, [raises])
+    found = compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    assert (found.kind, found.fault.failure.kind, found.fault.failure.stage) == ("incomparable", "error", "turns")
+    assert found.note == "v1: ZeroDivisionError: in a turn"
 
 
 @linux

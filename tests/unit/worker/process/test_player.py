@@ -1,41 +1,33 @@
-"""A side's player over fake programs and a fake clock, and its server in a real process."""
+"""A player over fake programs and a fake clock, and its server in a real process."""
 
 import contextlib
 import json
 import sys
 import time
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-import fwbench.machine.load  # noqa: F401 (before a test replaces the clock that this module takes as a default)
-from fwbench.machine import holes
+from fwbench.meters import memory
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric
 from fwbench.record.spans import Span
+from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.channel import Channel
-from fwbench.worker.client.starting import command, configuration, environment
-from fwbench.worker.process import witness
+from fwbench.worker.client.conversation import Conversation
+from fwbench.worker.client.starting import SERVER, command, configuration, environment
+from fwbench.worker.process import player as players
 from fwbench.worker.process.witness import Witness
-from fwbench.worker.turns import player as players
+from fwbench.worker.protocol import VERSION
 from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 
 NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
 MODEL = CATALOG["noop"].to_json()
 JOB = {
     **{"workload": NOOP, "model": MODEL, "path": [], "side": "base", "root": "/elsewhere", "tree": None, "own": []},
-    **{"recorded": [], "extra": 0.0},
+    **{"recorded": [], "extra": 0.0, "turns": True},
 }
 CONFIGURATION = configuration(LANES["noop"], [], scratch="of a server that forks")
-
-
-@pytest.fixture(autouse=True)
-def started(monkeypatch):
-    """What `start` loads before it runs a player."""
-    monkeypatch.setitem(sys.modules, "fwbench_witness", witness)
-    monkeypatch.setitem(sys.modules, "fwbench_holes", holes)
 
 
 @pytest.fixture
@@ -48,7 +40,7 @@ def clock(monkeypatch):
 
 def player(program, extra=0.0):
     made = players.Player.__new__(players.Player)
-    made.program, made._extra, made._units, made._padding = program, extra, 0, []
+    made.program, made._extra, made._units, made._padding, made._device = program, extra, 0, [], "cpu"
     return made
 
 
@@ -63,8 +55,8 @@ def test_a_program_is_compiled_for_the_context_in_which_it_steps(clock):
         program.log.append("leave")
 
     program.session = session
-    players.Player(FakeFramework(program), JOB, Witness("/"))
-    assert program.log == ["enter", "compile", "leave"]
+    players.Player(FakeFramework(program), JOB, Witness("/"), program.log.append)
+    assert program.log == [{"stage": "compile"}, "enter", "compile", "leave"]
 
 
 def test_rounds_are_synchronised_calls(clock):
@@ -122,7 +114,7 @@ def test_planted_work_is_not_part_of_the_time_it_is_a_share_of(clock, monkeypatc
 @pytest.mark.parametrize(("build", "told"), [(100.0, None), (40.0, 50.0)])
 def test_a_peak_from_before_the_step_is_left_out(clock, monkeypatch, build, told):
     """JAX's allocator cannot forget what the build took."""
-    monkeypatch.setattr(players, "_GIVEN_BACK", 0.0)
+    monkeypatch.setattr(memory, "_GIVEN_BACK", 0.0)
     program = FakeProgram(clock)
     program.memory_in_use = lambda: Metric(10.0, "an allocator")
     program.peak_memory = lambda: Metric(max(build, 50.0 * (program.calls > 0)), "an allocator")
@@ -143,22 +135,24 @@ def test_why_a_profiler_recorded_nothing_is_told(clock):
 
     program.spans = busy
     assert player(program).spans(5, "/") == "RuntimeError: CUPTI is in use"
-    # An older fwbench's program.
-    assert "has no attribute 'spans'" in player(SimpleNamespace()).spans(5, "/")
 
 
 @pytest.fixture
 def server(tmp_path):
     config = json.dumps({**CONFIGURATION, "scratch": str(tmp_path)})
-    channel = Channel(command(sys.executable, Path(players.__file__), config), environment({}, 1, "cpu", LANES["noop"]))
-    assert "ready" in channel.receive(time.monotonic() + 60)
+    channel = Channel(command(sys.executable, SERVER, config), environment({}, 1, "cpu", LANES["noop"]))
+    assert answer(channel)["protocol"] == VERSION
     yield channel
     channel.close()
 
 
+def answer(channel):
+    return Conversation(channel).receive(time.monotonic() + 60, 60)
+
+
 def ask(channel, message):
     channel.send(message)
-    return channel.receive(time.monotonic() + 60)
+    return answer(channel)
 
 
 def test_a_job_from_its_start_to_its_end(server):
@@ -173,14 +167,30 @@ def test_a_job_from_its_start_to_its_end(server):
         assert "no framework" in finished["program"]["absent"]["digest"]
         assert finished["settings"] == {}
         assert finished["spans"] == "the lane has no profiler"
-        assert server.receive(time.monotonic() + 60) == {"exited": 0}
+        assert answer(server) == {"exited": 0}
 
 
-def test_a_workload_that_this_side_does_not_know_is_its_words(server):
-    answer = ask(server, JOB | {"workload": {**NOOP, "of_tomorrow": 1}})
-    assert "of_tomorrow" in answer["failed"]
-    assert "Traceback" in answer["detail"]
-    assert "exited" in server.receive(time.monotonic() + 60)
+def test_a_server_takes_jobs_of_both_kinds(server):
+    """One is measured alone, and the next takes turns."""
+    alone = {
+        **{"workload": NOOP, "model": MODEL, "path": [], "root": "/elsewhere", "proofs": "/elsewhere", "user": {}},
+        **{"protocol": PROFILES["quick"].to_json(), "machine": False, "patience": 0.0},
+    }
+    for _ in range(2):
+        assert ask(server, alone)["started"]
+        assert answer(server)["measurement"].failure is None
+        assert answer(server) == {"exited": 0}
+        assert "built" in ask(server, JOB)
+        assert "finished" in [ask(server, {"place": []}), ask(server, {"finish": {"program": False, "spans": 0}})][-1]
+        assert answer(server) == {"exited": 0}
+
+
+def test_an_exception_is_the_failure_that_it_would_be_of_a_lane_alone(server):
+    told = ask(server, JOB | {"workload": {**NOOP, "of_tomorrow": 1}})["failure"]
+    assert told["kind"] == "error"
+    assert "of_tomorrow" in told["message"]
+    assert "Traceback" in told["detail"]
+    assert "exited" in answer(server)
     # And the server takes another job.
     assert "built" in ask(server, JOB)
 
@@ -192,15 +202,14 @@ def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import json, sys\n"
-        "from fwbench.worker.turns import player as players\n"
-        "pipes = sys.modules['fwbench_pipes']\n"
-        "claim = pipes.Pipes\n"
+        "from fwbench.worker.process import server\n"
+        "claim = server.Pipes\n"
         "def claimed():\n"
         "    claimed = claim()\n"
         f"    exec(open({str(package)!r}).read())\n"
         "    return claimed\n"
-        "pipes.Pipes = claimed\n"
-        "players.serve(json.loads(sys.argv[1]))\n"
+        "server.Pipes = claimed\n"
+        "server.serve(json.loads(sys.argv[1]))\n"
     )
     config = json.dumps({**CONFIGURATION, "fork": False})
     server = command(sys.executable, script, config)
@@ -212,13 +221,11 @@ def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
 
 
 def test_what_starts_a_process_is_no_module_of_the_users(tmp_path, monkeypatch):
-    """In fwbench's own repository head's `start.py` starts base's processes, too, some as `__mp_main__`,
-    and loads what lies beside it."""
+    """In fwbench's own repository head's `start.py` starts base's processes, too, some as `__mp_main__`."""
     job = JOB | {"tree": str(tmp_path), "root": str(tmp_path / "base")}
     module = type(sys)("theirs")
     module.__file__ = str(tmp_path / "fwbench" / "worker" / "process" / "start.py")
-    for name in ("__mp_main__", "fwbench_lifetime", "fwbench_pipes", "fwbench_holes"):
-        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "__mp_main__", module)
     assert players._stray(job) == {}
     monkeypatch.setitem(sys.modules, "theirs", module)
     assert players._stray(job) == {"stray": ["theirs", module.__file__]}

@@ -1,0 +1,278 @@
+"""The measured side of those who take turns: builds a program, and runs turns of it on request.
+
+`fwbench.worker.protocol` lists the messages.
+"""
+
+import dataclasses
+import functools
+import gc
+import os
+import resource
+import statistics
+import sys
+import time
+import timeit
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fwbench.errors import UnavailableError
+from fwbench.frameworks.contract import Framework
+from fwbench.frameworks.faults import first_line
+from fwbench.machine import versions
+from fwbench.machine.holes import watched
+from fwbench.machine.load import OtherLoad
+from fwbench.meters import memory
+from fwbench.meters.remembering import vary
+from fwbench.models import Model, ModelError
+from fwbench.models.weights import canonical
+from fwbench.record.lanes import Lane
+from fwbench.record.measurement import Failure
+from fwbench.record.workload import Workload
+from fwbench.worker.process.checks import fingerprinted
+from fwbench.worker.process.faults import failure, load
+from fwbench.worker.process.witness import HARNESS, Witness, changed, in_force
+
+Send = Callable[[Mapping[str, Any]], None]
+Receive = Callable[[], dict[str, Any] | None]
+
+# At each placing a program is warm after so much time and three calls, or two once `_LONG` seconds have passed, if the
+# kernel has given its last two calls no more fresh memory than a few pages; at the latest after `_LATEST` seconds.
+_WARM_SECONDS, _LONG, _LATEST = 0.05, 1.0, 8.0
+_WARM_CALLS = (3, 2)
+_FEW_PAGES = 64
+
+# Seconds for another lane's threads to stop spinning after its turn: at first they wait for work busily.
+_SPUN = 0.005
+
+# A unit of extra work is timed in so many repeats of so many units; the fastest repeat counts.
+_UNITS = 100
+
+# The peaks of memory that a round compares.
+_PEAKS = ("program_memory", "device_peak_memory", "host_peak_memory")
+
+
+def play(lane: Lane, job: Mapping[str, Any], send: Send, receive: Receive) -> None:
+    """Take a job's turns; never raises, whatever the measured code does."""
+    # The user's modules lie in their own project.
+    sys.path[:0] = job["path"]
+    caches = (os.environ.get(name, "") for name in ("TMPDIR", *lane.caches))
+    with Witness(job["root"], caches, own_package=True) as witness:
+        send({"stage": "build"})
+        if isinstance(framework := load(lane), Failure):
+            send(_stray(job) or {"failure": framework.to_json(), "lacking": False})
+            return
+        try:
+            player = Player(framework, job, witness, send)
+            send(_stray(job) or {"built": player.described(lane.distributions)})
+            send({"stage": "turns"})
+            _take_turns(player, job, witness, send, receive)
+        except BaseException as error:
+            answer = {"failure": failure(error, framework).to_json(), "lacking": isinstance(error, ModelError)}
+            send(_stray(job) or answer)
+
+
+def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send: Send, receive: Receive) -> None:
+    message = receive()
+    while message is not None:
+        player.place(message["place"])
+        with player.program.session():
+            send({"placed": player.warm_up()})
+            while (message := receive()) is not None and not message.keys() & {"place", "finish"}:
+                if "rounds" in message:
+                    rounds = message["rounds"]
+                    send(watched(player.usual, rounds, player.turn, rounds))
+                elif "alone" in message:
+                    calls = message["alone"], message["together"]
+                    send(watched(player.usual, sum(calls), player.alone_and_together, *calls))
+                else:
+                    send(_stray(job) or {"modules": "own"})
+            if message is not None and "finish" in message:
+                calls = message["finish"]["spans"]
+                finished: dict[str, Any] = {"finished": player.memory()}
+                finished |= {"spans": player.spans(calls, job["root"])} if calls else {}
+                if message["finish"]["program"]:
+                    finished["program"] = fingerprinted(player.program).to_json()
+                    finished["settings"] = player.settings()
+                send({**finished, "edited": witness.edited(), "sources": witness.sources()})
+                return
+
+
+def _stray(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Name and file of a user's module that is not from this side's files; empty if there is none.
+
+    An installed package, editable or not, would be the same on both sides, so that no change in it would be seen.
+    """
+    tree = job["tree"]
+    if tree is None:
+        return {}
+    # Virtual environments in the working tree do not belong to it.
+    environments = tuple(
+        folder + os.sep
+        for folder in map(os.path.realpath, (sys.prefix, sys.base_prefix))
+        if folder.startswith(tree + os.sep)
+    )
+    resolved = functools.cache(os.path.realpath)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        # A module made at run time may name anything as its file, as torch.ops does.
+        if not isinstance(file, str) or not os.path.isabs(file) or file.startswith(job["root"] + os.sep):
+            continue
+        # `start` has decided which fwbench this is.
+        if name.partition(".")[0] == "fwbench" or name in HARNESS:
+            continue
+        folder = resolved(os.path.dirname(file)) + os.sep
+        in_tree = folder.startswith(tree + os.sep) and not folder.startswith(environments)
+        in_tree = in_tree and not {"site-packages", "dist-packages"}.intersection(Path(folder).parts)
+        # The working tree is head's, and head's code may have resolved the link to it.
+        if (in_tree and job["side"] == "base") or (name in job["own"] and not in_tree):
+            return {"stray": [name, file]}
+    return {}
+
+
+class Player:
+    """A workload's program.
+
+    Args:
+        framework: of the lane.
+        job: of the client's: the `workload`, the `model`, what is `recorded`, and `extra`: a share of a step's latency
+            to be spent on real work besides, a slowdown that is planted.
+        witness: notes what the network reads while it is built.
+        send: tells the stages after the first one.
+
+    Attributes:
+        usual: seconds and CPU seconds of a call.
+
+    Raises:
+        UnavailableError: the workload cannot run here.
+    """
+
+    def __init__(self, framework: Framework, job: Mapping[str, Any], witness: Witness, send: Send) -> None:
+        described, workload = Model.from_json(job["model"]), Workload.from_json(job["workload"])
+        self._device = workload.device
+        self._in_force = functools.partial(in_force, job["recorded"], framework, workload)
+        self._before = self._in_force(building=True)
+        with witness.building():
+            if reason := framework.unavailable(workload, described):
+                raise UnavailableError(reason)
+            shapes = framework.weight_shapes(described, described.sizes(workload.axes))
+            weights = canonical(workload.weights, described, shapes, workload.seed)
+            self.program = framework.build(workload, described, weights)
+        del weights
+        vary(self.program, described, workload)
+        send({"stage": "compile"})
+        with self.program.session():
+            self.program.compile()
+        self._extra = job["extra"]
+        self._units = 0
+        self._padding: list[bytes] = []
+
+    def described(self, distributions: tuple[str, ...]) -> dict[str, Any]:
+        """How this side runs, for readers: settings, and versions of the lane's distributions."""
+        return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
+
+    def settings(self) -> dict[str, Any]:
+        """How this side has run, with those settings that its network has changed."""
+        stated = dict(self.program.settings)
+        return {**stated, **changed(self._before, self._in_force(), stated.get("caution", ""))}
+
+    def place(self, padding: list[int]) -> None:
+        """Place the program in fresh memory, behind blocks of these many bytes."""
+        self._padding = [bytes(size) for size in padding]
+        self.program.relocate()
+        gc.collect()
+
+    def warm_up(self) -> float:
+        """Run until the program is warm; return the latency of its fastest call in seconds."""
+        self._units = 0
+        begun, computing = time.perf_counter(), time.process_time()
+        calls: list[float] = []
+        pages = [_pages()]
+        while (
+            (passed := time.perf_counter() - begun) < _WARM_SECONDS
+            or len(calls) < _WARM_CALLS[passed > _LONG]
+            or (pages[-1] - pages[-3] > _FEW_PAGES and passed < _LATEST)
+        ):
+            calls.append(next(self._timed(1)))
+            pages.append(_pages())
+        self.usual = (min(calls), (time.process_time() - computing) / len(calls))
+        if self._extra:
+            units = min(timeit.repeat(_unit, timer=time.perf_counter, repeat=_UNITS, number=_UNITS))
+            self._units = max(1, round(self._extra * min(calls) / (units / _UNITS)))
+        return min(calls)
+
+    def turn(self, rounds: int) -> dict[str, Any]:
+        """Run so many rounds; the first one only refills the caches after the other side.
+
+        Returns:
+            `rounds`: seconds of each; `cpu_time`: mean CPU seconds of those after the first, of all threads.
+        """
+        timed = self._timed(rounds)
+        first = next(timed)
+        begun = time.process_time()
+        later = list(timed)
+        return {"rounds": [first, *later], "cpu_time": (time.process_time() - begun) / len(later)}
+
+    def alone_and_together(self, alone: int, together: int) -> dict[str, float]:
+        """Time calls that each wait for their end, and calls back to back with one wait after the last.
+
+        Args:
+            alone: how many wait each, after a call that pays for what others left in the caches.
+            together: how many are back to back; 0: no call precedes those that wait, and their time stands for both.
+
+        Returns:
+            `latency`: median seconds of those that wait; `call`: seconds of one back to back; `cpu`: CPU seconds
+            available meanwhile; `others`: those that other processes took.
+        """
+        time.sleep(_SPUN)
+        list(self._timed(1 if together else 0))
+        load = OtherLoad()
+        latency = call = statistics.median(self._timed(alone))
+        if together:
+            start = time.perf_counter()
+            for _ in range(together):
+                self.program.step()
+                for _ in range(self._units):
+                    _unit()
+            self.program.wait()
+            call = (time.perf_counter() - start) / together
+        there, others = load.taken()
+        return {"latency": latency, "call": call, "cpu": there, "others": others}
+
+    def memory(self) -> dict[str, float]:
+        """Peaks in bytes by metric, without those that this machine cannot report.
+
+        A device's peak from before the step is none: it hides the step's own.
+        """
+        read = memory.memory(self.program, self._device, lambda: next(self._timed(1)))
+        known = ((name, read[name].value) for name in _PEAKS if not read[name].at_most)
+        return {name: value for name, value in known if value is not None}
+
+    def spans(self, calls: int, root: str) -> list[list[Any]] | str:
+        """Rows of spans, or why there are none. The first profile takes memory, so calls wait; the second counts."""
+        try:
+            recorded = (self.program.spans(calls) and self.program.spans(calls)) or []
+        except Exception as error:
+            return f"{type(error).__name__}: {first_line(error)}"
+        rows = [[*dataclasses.astuple(span)[:-1], span.place.removeprefix(root + os.sep)] for span in recorded]
+        return rows or "the lane has no profiler"
+
+    def _timed(self, rounds: int) -> Iterator[float]:
+        step, wait, units, clock = self.program.step, self.program.wait, self._units, time.perf_counter
+        for _ in range(rounds):
+            start = clock()
+            step()
+            wait()
+            for _ in range(units):
+                _unit()
+            yield clock() - start
+
+
+def _pages() -> int:
+    """Pages of fresh memory that the kernel has given this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def _unit() -> None:
+    """Work for about a microsecond."""
+    sum(range(30))
