@@ -1,6 +1,7 @@
-"""Who is whose child, and who is still there, from /proc."""
+"""Who is whose child, and who is still there, from /proc; and the signals with which a process starts."""
 
 import contextlib
+import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -57,3 +58,9 @@ def started_with(variable: str) -> set[int]:
             if variable.encode() in environ.read_bytes().split(b"\0"):
                 found.add(int(environ.parent.name))
     return found
+
+
+def as_in_a_terminal() -> None:
+    """Whoever runs these tests under `nohup` or in the background of a script has some signals ignored."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)

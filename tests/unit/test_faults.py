@@ -51,7 +51,7 @@ from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import sides
 from tests.unit import processes
 from tests.unit.plain.plain_lane import LANE
-from tests.unit.processes import alive, children, descendants, gone, grandchildren, started_with
+from tests.unit.processes import alive, as_in_a_terminal, children, descendants, gone, grandchildren, started_with
 from tests.unit.shared import ALONE, UNTIMED
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as in_this_process
@@ -504,12 +504,6 @@ from fwbench.record.lanes import LANES
 from plain_lane import LANE
 LANES._all[LANE.name] = LANE
 """
-
-
-def as_in_a_terminal():
-    """Whoever runs these tests under `nohup` or in the background of a script has some signals ignored."""
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class Suite:

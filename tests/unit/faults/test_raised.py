@@ -23,6 +23,7 @@ from fwbench.worker.client.workers import Workers
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import sides
 from tests.unit.plain.plain_lane import LANE
+from tests.unit.processes import as_in_a_terminal
 from tests.unit.shared import ALONE
 
 KIND = "exceptions that end processes"
@@ -69,11 +70,14 @@ def test_what_a_network_raises_is_one_failure(project, monkeypatch, fault, raise
 
 
 def test_a_true_sigint_to_a_worker_is_told_as_that(project, fault):
+    # A script that runs these tests in its background has it ignored, and a worker inherits that.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     workers = Workers(machine(), "cpu", {}, project)
     try:
         failure = measure(workers, "Interrupted").failure
     finally:
         workers.close()
+        signal.signal(signal.SIGINT, previous)
     assert (failure.kind, failure.signal) == ("crashed", signal.SIGINT)
     fault(KIND, "SIGINT is sent to a worker", failure.message)
 
@@ -159,7 +163,13 @@ def test_ctrl_c_still_ends_a_run(tmp_path):
     environment |= {"PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
     command = [sys.executable, "-m", "pytest", *ALONE, "--benchmark-only"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True, text=True
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=as_in_a_terminal,
+        text=True,
     ) as run:
         while not (tmp_path / "comes").exists():
             assert run.poll() is None
