@@ -90,6 +90,7 @@ class Search:
         states: how many there are.
         play: plays a pair; the earlier state comes first.
         tell: called with each comparison when it is done.
+        played: differences of the first and the last state, in pairs that were played before.
 
     Attributes:
         steps: the steps that were confirmed, between neighbours.
@@ -99,7 +100,13 @@ class Search:
         ended: why it ended early; empty: it came to its end.
     """
 
-    def __init__(self, states: int, play: Play, tell: Callable[[Stretch], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        states: int,
+        play: Play,
+        tell: Callable[[Stretch], None] = lambda _: None,
+        played: Sequence[float] = (),
+    ) -> None:
         self.steps: list[Stretch] = []
         self.compared: list[Stretch] = []
         self.unmeasurable: dict[int, str] = {}
@@ -109,6 +116,7 @@ class Search:
         self._play = play
         self._tell = tell
         self._confirming = 0
+        self._played = {(0, states - 1): played}
 
     def run(self) -> None:
         """Search until nothing is left to be cut, or until `play` says that it is over."""
@@ -187,7 +195,7 @@ class Search:
 
     def _compare(self, first: int, last: int) -> Stretch:
         """Play pairs until they decide; name a step if they confirm one between neighbours."""
-        differences = [self._play(first, last)]
+        differences = [*self._played.pop((first, last), ())] or [self._play(first, last)]
         neighbours = not self._between(first, last)
         level, most = (self._next_level(), MOST) if neighbours else (_LEADING, _MOST_LEADING)
         try:

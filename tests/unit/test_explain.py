@@ -395,7 +395,7 @@ def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
         for file in (tmp_path / "traces").iterdir()
     }
     assert runs["head.json"] == 20 * runs["base.json"] > 0
-    shown = re.search(r"^  putting back part 1: -(\d+)\.\d%.*, 3 pairs$", out, re.MULTILINE)
+    shown = re.search(r"^  putting back part 1: -(\d+)\.\d%.*, 4 pairs$", out, re.MULTILINE)
     # A tenth of the calls of tanh are left, which take most of the time on any machine.
     assert int(shown[1]) > 25
     assert "The search ended early, as these were enough." in out

@@ -167,6 +167,18 @@ def test_neighbours_without_a_change_are_rarely_called_different():
     assert wrong <= 0.025 * 600
 
 
+def test_a_pair_that_was_played_before_counts():
+    def searched(*played):
+        asked = []
+        search = Search(2, lambda first, last: asked.append(first) or 0.05, played=played)
+        search.run()
+        return search.steps[0].pairs, len(asked)
+
+    pairs, asked = searched()
+    assert pairs == asked
+    assert searched(0.05) == (pairs, asked - 1)
+
+
 def test_a_change_must_exceed_the_threshold_however_certain_it_is():
     search = searched({1: 0.015}, revisions=2, scatter=0.0001)
     assert search.steps == []

@@ -48,7 +48,7 @@ def explain(
     with Scratch() as made:
         between = Between(stated, top, project, python, made.path)
         ends = Series(between.ends, between.title, workload, project.models, here, end, profiled=profiled)
-        _play_first(ends, between.checkouts.left_out if between.checkouts else [])
+        first = _play_first(ends, between.checkouts.left_out if between.checkouts else [])
         not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]
         on_parts(titles, not_restorable)
@@ -56,7 +56,7 @@ def explain(
             raise UserError("BASE and HEAD differ in nothing that this workload uses: name other sides.")
         series = Series(between.side, between.title, workload, project.models, here, end)
         series.described = {0: ends.described[0], len(titles): ends.described[1]}
-        search = Search(len(titles) + 1, series.play, on_comparison)
+        search = Search(len(titles) + 1, series.play, on_comparison, [first])
         search.run()
     programs = {
         number: Fingerprint.from_json(described["program"])
@@ -72,8 +72,8 @@ def _spans(described: Mapping[str, Any]) -> Sequence[Span] | str:
     return spans if isinstance(spans, str) else [Span(*each) for each in spans]
 
 
-def _play_first(ends: Series, left_out: list[str]) -> None:
-    """Play the first pair of HEAD and BASE, whose processes report which modules they have loaded.
+def _play_first(ends: Series, left_out: list[str]) -> float:
+    """Play the first pair of HEAD and BASE, whose processes report which modules they have loaded; its difference.
 
     Args:
         left_out: untracked files that the sides do not have; filled when a side is made.
@@ -82,7 +82,7 @@ def _play_first(ends: Series, left_out: list[str]) -> None:
         UserError: one of them cannot be measured.
     """
     try:
-        ends.play(0, 1)
+        return ends.play(0, 1)
     except UnmeasurableError as error:
         # State 0 is HEAD, and state 1 is BASE.
         side = "BASE" if error.state else "HEAD"
