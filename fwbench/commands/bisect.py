@@ -13,6 +13,7 @@ from fwbench.report.causes import change
 from fwbench.text import columns, line
 from fwbench.worker.turns.ranges import Commits, Range, resolve
 from fwbench.worker.turns.series import Series
+from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import own
 
 # Characters of the longest bar of the series.
@@ -49,8 +50,9 @@ def _run(options: argparse.Namespace) -> int:
         f"{workload.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}",
         flush=True,
     )
-    with states.sides(project, asked.others) as side:
-        series = Series(side, states.titles.__getitem__, workload, project.models, machine().in_turns(), asked.end)
+    with states.sides(project, asked.others) as side, Servers() as servers:
+        given = (side, states.titles.__getitem__, workload, project.models, machine().in_turns(), asked.end)
+        series = Series(*given, servers=servers)
         search = Search(count, series.play, lambda compared: print(_progress(states, compared), flush=True))
         search.run()
     print("\n".join(_answer(states, search, time.monotonic() - begun)))

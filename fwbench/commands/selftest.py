@@ -39,6 +39,7 @@ from fwbench.suite.profiles import PROFILES
 from fwbench.suite.studies import SUITES
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns import pairs
+from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import sides
 
 # Slowdowns in a planted suite, each in another benchmark.
@@ -108,10 +109,12 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     planted = dict.fromkeys(draw.sample(benchmarks, _PLANTED), suite.slowdown) if suite.slowdown else {}
     begun = time.monotonic()
     load = OtherLoad()
-    with sides(sys.executable, Project(PACKAGE.parent, ()), {}) as (base, head), _load(suite.loaded, draw):
-        players = pairs.Pairs(
-            base, head, CATALOG, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32)
-        )
+    both = sides(sys.executable, Project(PACKAGE.parent, ()), {})
+    with both as (base, head), Servers() as servers, _load(suite.loaded, draw):
+        # The same fwbench in the same place, as in a user's repository, so that pairs share servers as they do there.
+        base, head = (dataclasses.replace(side, package=PACKAGE) for side in (base, head))
+        given = (base, head, CATALOG, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32))
+        players = pairs.Pairs(*given, servers=servers)
         compared = duet.compare(dict.fromkeys(benchmarks, thresholds("duet")), players.play, _tell)
         other = load.read().value
     return {

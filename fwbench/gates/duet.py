@@ -35,6 +35,7 @@ from fwbench.text import line
 from fwbench.worker.chain import Measure, Tell
 from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side, find, sides
 from fwbench.worker.turns.suspects import resolve
 
@@ -158,6 +159,7 @@ class DuetGate(Gate):
         played = duet.Duet(self._expected, self._kept)
         try:
             self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
+            servers = Servers()
             pairs = Pairs(
                 *self._sides,
                 self._project.models,
@@ -165,12 +167,14 @@ class DuetGate(Gate):
                 self._selection.device,
                 protocol.deadline,
                 fit_batch=self._selection.fit_batch,
+                servers=servers,
             )
             for stage, workload, pair in self._taken:
                 if workload in self._expected:
                     played.take(stage, workload, pair)
             try:
-                played.play(pairs.play, tell, lambda: self._end - time.monotonic())
+                with servers:
+                    played.play(pairs.play, tell, lambda: self._end - time.monotonic())
             finally:
                 self._seconds = time.monotonic() - begun
             self._comparisons = played.comparisons()

@@ -59,7 +59,7 @@ class Given:
 
     made = 0
 
-    def __init__(self, base, head, models, machine, device, deadline, profiled):
+    def __init__(self, base, head, models, machine, device, deadline, profiled, servers):
         Given.made += 1
         self.sides = {"base": base, "head": head}
         self.machine = machine

@@ -263,6 +263,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("ceilings")
+    assert pairs.pop("servers")
     assert [workers.pop(name) for name in ("patience", "compiled")] == [0.0, None]
     assert [workers, pairs] == [asked, asked]
 

@@ -15,6 +15,7 @@ from fwbench.record.workload import Workload
 from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.turns.series import Series
+from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.suspects import Between, Stated
 
 
@@ -45,16 +46,17 @@ def explain(
     Raises:
         UserError: a side cannot be measured, or nothing that the workload uses differs.
     """
-    with Scratch() as made:
+    with Scratch() as made, Servers() as servers:
         between = Between(stated, top, project, python, made.path)
-        ends = Series(between.ends, between.title, workload, project.models, here, end, profiled=profiled)
+        options: dict[str, Any] = {"servers": servers}
+        ends = Series(between.ends, between.title, workload, project.models, here, end, profiled=profiled, **options)
         first = _play_first(ends, between.checkouts.left_out if between.checkouts else [])
         not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]
         on_parts(titles, not_restorable)
         if not titles:
             raise UserError("BASE and HEAD differ in nothing that this workload uses: name other sides.")
-        series = Series(between.side, between.title, workload, project.models, here, end)
+        series = Series(between.side, between.title, workload, project.models, here, end, **options)
         series.described = {0: ends.described[0], len(titles): ends.described[1]}
         search = Search(len(titles) + 1, series.play, on_comparison, [first])
         search.run()

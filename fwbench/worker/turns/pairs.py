@@ -18,6 +18,7 @@ from fwbench.worker.client.starting import environment
 from fwbench.worker.memory import advised, unfitting
 from fwbench.worker.turns.partner import Partner, Seat, SideError
 from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, Rounds, take_turn
+from fwbench.worker.turns.servers import ROUNDS, Servers
 from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import SLOW, Amounts, Taken
 
@@ -27,7 +28,7 @@ class Pairs(Rounds[Pair]):
 
     Args:
         fit_batch: whether a batch that does not fit into memory is halved until it does.
-        models, machine, device, deadline, planted, seed, profiled: as `Rounds` has them.
+        models, machine, device, deadline, planted, seed, profiled, servers: as `Rounds` has them.
     """
 
     amounts = Amounts(placings=4, blocks=4, turn=0.010, seconds=8.0)
@@ -45,8 +46,9 @@ class Pairs(Rounds[Pair]):
         *,
         fit_batch: bool = False,
         profiled: bool = False,
+        servers: Servers | None = None,
     ) -> None:
-        super().__init__(models, machine, device, deadline, planted, seed, profiled=profiled)
+        super().__init__(models, machine, device, deadline, planted, seed, profiled=profiled, servers=servers)
         self._sides = (base, head)
         self._fit_batch = fit_batch
         # By lane, the combinations of fallback flags that both interpreters accept, the shortest first.
@@ -135,4 +137,4 @@ class Pairs(Rounds[Pair]):
 
 
 # What the verdict rests on besides the thresholds and the looks.
-PARAMETERS = (Pairs.amounts, SLOW, PADDINGS, ENVIRONMENT)
+PARAMETERS = (Pairs.amounts, SLOW, PADDINGS, ENVIRONMENT, ROUNDS)

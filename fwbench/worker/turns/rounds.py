@@ -30,6 +30,7 @@ from fwbench.worker.client import starting
 from fwbench.worker.client.fallback import stated
 from fwbench.worker.texts import Texts, edited, unlike
 from fwbench.worker.turns.partner import Partner, Seat, SideError
+from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import Amounts, Taken
 
@@ -56,6 +57,7 @@ class Rounds(ABC, Generic[Played]):
         planted: by workload, the share of a call's time that is added as real work, at every seat but `base`.
         seed: for all random draws.
         profiled: whether a workload's first round ends with some calls under each framework's profiler.
+        servers: keeps servers on a CPU from round to round; None: each call of `play` starts its own.
 
     Attributes:
         amounts: how much is played in a round.
@@ -73,8 +75,10 @@ class Rounds(ABC, Generic[Played]):
         seed: int | None = None,
         *,
         profiled: bool = False,
+        servers: Servers | None = None,
     ) -> None:
         self._profiled = profiled
+        self._servers = servers or Servers()
         self._models = models
         self._machine = machine
         self._device = device
@@ -138,12 +142,14 @@ class Rounds(ABC, Generic[Played]):
         played: dict[Workload, Played | Fault],
         arrived: Callable[[Workload, Played | Fault], None],
     ) -> None:
-        """Play rounds of the pending workloads from fresh servers, until a process fails or all are done."""
+        """Play rounds of the pending workloads from one set of servers, until a process fails or all are done."""
         begun = time.monotonic()
         workload = pending[0]
+        for root in {seat.side.root.resolve() for seat in seats} - self._texts.keys():
+            self._texts[root] = Texts(root)
         try:
             with ExitStack() as stack:
-                partners = self._partners(seats, stack)
+                partners = self._servers.take(seats, self._random, stack) or self._partners(seats, stack)
                 share = (time.monotonic() - begun) / len(pending)
                 while pending:
                     workload = pending.pop(0)
@@ -151,6 +157,9 @@ class Rounds(ABC, Generic[Played]):
                     taken = self._play(workload, partners)
                     result = played[workload] = self._result(taken, share + time.monotonic() - begun)
                     arrived(workload, result)
+                # On a GPU a server's caches hold the kernels that its first round's compilers chose.
+                if starting.FORKS and self._device == "cpu":
+                    self._servers.keep(partners.values(), stack)
         except SideError as error:
             if workload in pending:
                 # A server has not started, and never will.
@@ -166,8 +175,6 @@ class Rounds(ABC, Generic[Played]):
                 self._fingerprinted.discard(workload)
 
     def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, Partner]:
-        for root in {seat.side.root.resolve() for seat in seats} - self._texts.keys():
-            self._texts[root] = Texts(root)
         noise = {
             "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
             "FWBENCH_PADDING": "x" * self._random.randrange(ENVIRONMENT),

@@ -12,6 +12,7 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.text import line
 from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side
 
 
@@ -24,6 +25,7 @@ class Series:
         models: by name.
         end: the value of `time.monotonic` from which on no pair begins.
         profiled: whether each state's first process is profiled at its end.
+        servers: as `Rounds` has it.
 
     Attributes:
         described: what each state's first process reported (program, settings, sources, latency in seconds, and spans
@@ -40,6 +42,7 @@ class Series:
         end: float,
         *,
         profiled: bool = False,
+        servers: Servers | None = None,
     ) -> None:
         self.described: dict[int, Mapping[str, Any]] = {}
         self._side = side
@@ -49,6 +52,7 @@ class Series:
         self._machine = here
         self._end = end
         self._profiled = profiled
+        self._servers = servers
         # The two states whose pairs `_pairs` plays now, and how long the last pair took.
         self._between = (-1, -1)
         self._pairs: Pairs
@@ -70,7 +74,8 @@ class Series:
             sides = self._side("base", first), self._side("head", last)
             device = self._workload.device
             deadline = PROFILES["ci"].on(device).deadline
-            self._pairs = Pairs(*sides, self._models, self._machine, device, deadline, profiled=self._profiled)
+            options: dict[str, Any] = {"profiled": self._profiled, "servers": self._servers}
+            self._pairs = Pairs(*sides, self._models, self._machine, device, deadline, **options)
             self._between = (first, last)
         played = self._pairs.play([self._workload])[self._workload]
         if isinstance(played, Fault):

@@ -1,0 +1,92 @@
+"""Servers that stay alive from pair to pair, over scripted ones."""
+
+import dataclasses
+import math
+
+import pytest
+
+from fwbench.compare.pair import Fault
+from fwbench.machine import machine
+from fwbench.models import CATALOG
+from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.servers import ROUNDS, Servers
+from tests.unit.test_duet import BASE, HEAD, ONE, TWO, Script, ScriptedPartner, same
+
+ALIKE = BASE, dataclasses.replace(HEAD, package=BASE.package)
+
+
+class Unlike(Script):
+    """The server that is started first is slow, whichever side it serves."""
+
+    def partner(self, seat, machine, device, deadline, noise):
+        made = super().partner(seat, machine, device, deadline, noise)
+        slow = 1.05 if sum(self.servers.values()) % 2 else 1.0
+        return SlowPartner(made, slow)
+
+
+class SlowPartner(ScriptedPartner):
+    def __init__(self, made, slow):
+        self.__dict__.update(made.__dict__)
+        self.slow = slow
+
+    @property
+    def seconds(self):
+        return super().seconds * self.slow
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """Plays so many pairs of a script, and returns them."""
+
+    def play(script, times, *workloads, sides=ALIKE, device="cpu"):
+        monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
+        with Servers() as servers:
+            pairs = Pairs(*sides, CATALOG, machine(), device, 60.0, seed=0, servers=servers)
+            rounds = [pairs.play(workloads or (ONE,)) for _ in range(times)]
+        closed = [message for _, message in script.log].count("closed")
+        assert closed == sum(script.servers.values())
+        return rounds
+
+    return play
+
+
+def test_servers_serve_some_rounds_and_then_others_do(played):
+    script = Script(same)
+    played(script, ROUNDS, ONE, TWO)
+    assert sum(script.servers.values()) == 2
+    played(script, ROUNDS + 1, ONE, TWO)
+    assert sum(script.servers.values()) == 2 + 4
+    assert len({noise["PYTHONHASHSEED"] for noise in script.noises}) == 2
+
+
+def test_a_lot_decides_which_server_serves_which_side(played):
+    """So what makes one of them slow makes neither side slow."""
+    found = [round_[ONE].differences["latency"] for round_ in played(Unlike(same), 10 * ROUNDS)]
+    assert {round(abs(difference), 9) for difference in found} == {round(math.log(1.05), 9)}
+    assert 12 <= sum(difference > 0 for difference in found) <= 28
+    within = [[difference > 0 for difference in found[start : start + ROUNDS]] for start in range(0, 40, ROUNDS)]
+    assert any(len(set(signs)) == 2 for signs in within)
+
+
+@pytest.mark.parametrize(
+    ("sides", "device"),
+    [
+        ((BASE, HEAD), "cpu"),
+        ((ALIKE[0], dataclasses.replace(ALIKE[1], python="/opt/python")), "cpu"),
+        ((ALIKE[0], dataclasses.replace(ALIKE[1], variables={"NAME": "value"})), "cpu"),
+        (ALIKE, "gpu"),
+    ],
+    ids=["fwbench", "interpreter", "variables", "gpu"],
+)
+def test_sides_that_cannot_swap_servers_have_new_ones_in_each_round(played, sides, device):
+    script = Script(same)
+    played(script, 8, sides=sides, device=device)
+    assert script.servers == {"base": 8, "head": 8}
+
+
+def test_after_a_fault_there_are_new_servers(played):
+    script = Script(same)
+    script.faults["head", 2] = ("built", "error", "it fails")
+    faults = [round_[TWO] for round_ in played(script, 2, TWO)]
+    assert all(isinstance(fault, Fault) for fault in faults)
+    assert script.servers == {"base": 2, "head": 2}
