@@ -60,14 +60,15 @@ def _write_summary(terminal: Any, session: Session) -> None:
     here, measurements = session.machine, session.measurements
     where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
     terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
-    tables = [summary.answered(measurements)]
-    # Where no lanes are compared, and in a study, these are what was asked for.
-    if numbers := terminal.verbosity > 0 or not tables[0] or session.selection.study is not None:
-        tables += [
-            summary.table(measurements),
-            summary.epochs(measurements, session.selection.study),
-            summary.devices(measurements),
-        ]
+    answered = summary.answered(measurements)
+    # Where no lanes are compared, and in a study, the numbers are what was asked for.
+    numbers = terminal.verbosity > 0 or not answered or session.selection.study is not None
+    tables = (
+        answered,
+        summary.table(measurements) if numbers else [],
+        summary.epochs(measurements, session.selection.study),
+        summary.devices(measurements) if numbers else [],
+    )
     for line in (line for table in tables if table for line in (*table, "")):
         terminal.write_line(line)
     for note in summary.notes(measurements):
