@@ -3,10 +3,10 @@
     python docs/evidence/answers.py 40 WORK   runs suites in WORK until answers.jsonl holds 40, half of them under load
     python docs/evidence/answers.py --page    writes answers.md
 
-A suite is an ordinary run of two minutes with two workloads. In each, PyTorch's lane takes turns with itself
-under three other names; under two of them each step also spins, for 5 or 10 % of the step's time. In every second suite
-a process computes from the beginning to the middle of the run, on a CPU that the suite may use. The machine must do
-nothing else.
+A suite is an ordinary run of one minute with one workload: inference of the small CNN, or training of the MLP. In it
+PyTorch's lane takes turns with itself under three other names; under two of them each step also spins, for 5 or 10 % of
+the step's time. In every second suite a process computes from the beginning to the middle of the run, on a CPU that the
+suite may use. The machine must do nothing else.
 """
 
 import json
@@ -17,9 +17,10 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 
-from fwbench.compare.statistics import EQUAL
+from fwbench.compare.rounds import differences as counted_differences
+from fwbench.compare.statistics import EQUAL, FEWEST_ROUNDS, LEVEL, Scatter, ratio_interval
 from fwbench.machine import machine
 from fwbench.record.reading import read
 from fwbench.report.cases import cases, comparisons
@@ -27,7 +28,7 @@ from fwbench.report.weighing import BY_CHANCE, weigh
 
 HERE = Path(__file__).resolve().parent
 DATA, PAGE = HERE / "answers.jsonl", HERE / "answers.md"
-MINUTES = 2
+MINUTES = 1
 SPIN = "while True: pass"
 
 # The share by which each other lane is slower.
@@ -92,17 +93,17 @@ def prepare(work: Path) -> None:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: planted-lanes\nVersion: 0\n")
     (information / "entry_points.txt").write_text("[fwbench.lanes]\nplanted = planted_lanes:LANES\n")
     (work / "planted_lanes.py").write_text(LANES)
-    lanes = ["torch", *PLANTED]
-    tests = [TEST.format(model=model, mode=mode, lanes=lanes) for model, mode in MEASURED.items()]
-    (work / "test_answers.py").write_text("\n".join(tests))
+    for model, mode in MEASURED.items():
+        (work / f"test_{model}.py").write_text(TEST.format(model=model, mode=mode, lanes=["torch", *PLANTED]))
 
 
 def suite(work: Path, number: int) -> list[dict]:
     """Run a suite; return a line for each of its comparisons."""
     storage = work / f"suite-{number}"
     options = ["--benchmark-only", "--benchmark-quiet", "--benchmark-autosave", f"--benchmark-storage=file://{storage}"]
-    command = [sys.executable, "-m", "pytest", "test_answers.py", *options, f"--fwbench-minutes={MINUTES}"]
-    begun, loaded = time.monotonic(), number % 2 == 1
+    model, loaded = list(MEASURED)[number // 2 % len(MEASURED)], number % 2 == 1
+    command = [sys.executable, "-m", "pytest", f"test_{model}.py", *options, f"--fwbench-minutes={MINUTES}"]
+    begun = time.time()
     spinner = subprocess.Popen([sys.executable, "-c", SPIN]) if loaded else None
     run = subprocess.Popen(command, cwd=work, env={**os.environ, "PYTHONPATH": os.pathsep.join((str(work), *_path()))})
     if spinner:
@@ -111,36 +112,42 @@ def suite(work: Path, number: int) -> list[dict]:
         spinner.wait()
     if run.wait():
         raise SystemExit(f"suite {number} ended with exit code {run.returncode}")
-    seconds = time.monotonic() - begun
+    facts = {"suite": number, "loaded": loaded, "seconds": time.time() - begun}
     (saved,) = storage.glob("*/*.json")
-    facts = {"suite": number, "loaded": loaded, "seconds": seconds}
-    return [{**facts, **line} for line in verdicts(read(saved).measurements)]
+    return [{**facts, **line} for line in verdicts(read(saved).measurements, begun)]
 
 
 def _path() -> Iterable[str]:
     return filter(None, [os.environ.get("PYTHONPATH")])
 
 
-def verdicts(measurements) -> Iterable[dict]:
+def verdicts(measurements, begun: float) -> Iterable[dict]:
     """The verdict on each other lane, as tables and sentences state it; the ratio is above 1 if PyTorch is faster."""
     for comparison in comparisons(cases(measurements)):
+        first = comparison.lanes["torch"]
         for lane, slower in PLANTED.items():
-            weighed = weigh(comparison.lanes["torch"], comparison.lanes[lane])
-            in_turns = weighed.basis.endswith("rounds")
-            single, other = (comparison.lanes[name].value("throughput") for name in ("torch", lane))
+            other = comparison.lanes[lane]
+            weighed = weigh(first, other)
+            (differences,) = counted_differences({"torch": _turns(first), lane: _turns(other)})
             yield {
                 "model": comparison.workload.model,
                 "slower": slower,
                 "verdict": weighed.confidence,
-                "rounds": len(weighed.pairs) if in_turns else 0,
                 "ratio": weighed.ratio,
                 "ends": [weighed.reach.low, weighed.reach.high],
-                "single": single / other,
+                "differences": differences,
+                "begun": [each["begun"] - begun for each in _turns(first)],
+                "expected": [first.expected.deviation, first.expected.counts],
+                "single": first.value("throughput") / other.value("throughput"),
             }
 
 
+def _turns(case) -> list[dict]:
+    return [turns for _, turns in case.turns]
+
+
 def outcome(line: dict) -> str:
-    """`found`, `equal`, `bounded` if the interval holds the truth and decides nothing, or `wrong`."""
+    """`found`, `equal`, `bounded` if the interval holds the truth and names no lane, or `wrong`."""
     truth, (low, high) = 1 + line["slower"], line["ends"]
     if line["verdict"] in ("clear", "likely"):
         return "found" if line["slower"] and line["ratio"] > 1 else "wrong"
@@ -149,56 +156,75 @@ def outcome(line: dict) -> str:
     return "bounded" if low <= truth <= high else "wrong"
 
 
+def missed(line: dict) -> bool:
+    """Whether the interval leaves out the truth."""
+    low, high = line["ends"]
+    return not low <= 1 + line["slower"] <= high
+
+
 def page(lines: list[dict]) -> str:
     """The tables as Markdown."""
     suites = len({line["suite"] for line in lines})
-    rows = []
+    rows, biases = [], []
     for loaded, condition in CONDITIONS.items():
         for slower in sorted({line["slower"] for line in lines}):
             of = [line for line in lines if (line["loaded"], line["slower"]) == (loaded, slower)]
             counts = [sum(outcome(line) == kind for line in of) for kind in ("found", "equal", "bounded", "wrong")]
             name = f"{slower:.0%} slower" if slower else "the same lane"
-            rows.append((condition, name, len(of), *counts))
+            rows.append((condition, name, len(of), *counts, sum(map(missed, of))))
+            if errors := [math.log(line["ratio"] / (1 + slower)) for line in of if len(line["differences"]) > 1]:
+                error = stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
+                biases.append((condition, name, len(errors), f"{100 * mean(errors):+.2f} %", f"{100 * error:.2f} %"))
     widths = []
-    for rounds in sorted({line["rounds"] for line in lines}):
-        of = [line for line in lines if line["rounds"] == rounds]
-        width = median(_width(*line["ends"]) for line in of)
-        decided = sum(line["verdict"] != "undecided" for line in of)
-        shown = f"{100 * math.expm1(width / 2):.1f} %" if math.isfinite(width) else "unbounded"
-        widths.append((rounds or "none that counts", len(of), decided, shown))
+    for count in range(FEWEST_ROUNDS, max(len(line["differences"]) for line in lines) + 1):
+        of = [line for line in lines if len(line["differences"]) >= count]
+        ends = [ratio_interval(line["differences"][:count], Scatter(*line["expected"]))[1:] for line in of]
+        found = [low > 0 for line, (low, _) in zip(of, ends, strict=True) if line["slower"] == EQUAL]
+        shown = f"{100 * math.expm1(median(high - low for low, high in ends) / 2):.1f} %"
+        after = median([*line["begun"], line["seconds"]][count] for line in of)
+        widths.append((count, len(of), f"{after:.0f} s", shown, f"{sum(found)} of {len(found)}"))
     singles = []
     for loaded, condition in CONDITIONS.items():
-        off = [_off(line) for line in lines if line["loaded"] == loaded and "single" in line]
+        off = [_off(line) for line in lines if line["loaded"] == loaded]
         beyond = (sum(factor > by for factor in off) for by in (1.28, 1.6, BY_CHANCE))
         singles.append((condition, len(off), *beyond, f"{max(off, default=1.0):.2f}"))
     wrong = [
         f"- suite {line['suite']}, {line['model']}, a lane that is {line['slower']:.0%} slower: {line['verdict']}, "
-        f"{line['ratio']:.2f} ({line['ends'][0]:.2f} to {line['ends'][1]:.2f}), after {line['rounds']} rounds"
+        f"{line['ratio']:.3f} ({line['ends'][0]:.3f} to {line['ends'][1]:.3f}), after {len(line['differences'])} rounds"
         for line in lines
-        if outcome(line) == "wrong"
+        if outcome(line) == "wrong" or missed(line)
     ]
-    seconds = median(line["seconds"] for line in lines) / len(MEASURED)
+    seconds = median(line["seconds"] for line in lines)
     here = machine()
     return f"""# How often an answer between lanes is wrong
 
-Made by `python docs/evidence/answers.py` on {here.cpu}, {here.threads} cores: {suites} runs of {MINUTES} minutes with
-two workloads in four lanes each, {seconds:.0f} s a workload in all. PyTorch's lane is compared with itself under
+Made by `python docs/evidence/answers.py` on {here.cpu}, {here.threads} cores: {suites} runs of {MINUTES} minute with
+a workload in four lanes each, {seconds:.0f} s a run in all. PyTorch's lane is compared with itself under
 another name, and with itself where each step takes 5 or 10 % longer. *Found*: the slower lane is called slower.
-*Equal*: the two are called equal within {EQUAL:.0%}. *Bounded*: nothing is decided, and the interval holds the truth.
-Everything else is *wrong*.
+*Equal*: the two are called equal within {EQUAL:.0%}. *Bounded*: no lane is named, and the interval holds the truth.
+Everything else is *wrong*. *Missed*: the interval, of {LEVEL:.0%}, does not hold the truth, whatever is said.
 
-{_table(("run", "second lane", "comparisons", "found", "equal", "bounded", "wrong"), rows)}
+{_table(("run", "second lane", "comparisons", "found", "equal", "bounded", "wrong", "missed"), rows)}
 
-What was wrong, with how many times as fast PyTorch was said to be:
+What was wrong or missed, with how many times as fast PyTorch was said to be:
 
 {chr(10).join(wrong) or "- nothing"}
 
-After no rounds that count, one process of each lane answers. Rounds do not count while the other process computes.
+By how much the ratios of those with two rounds or more lie beside the truth on average:
 
-{_table(("rounds", "comparisons", "decided", "half of the interval's width, median"), widths)}
+{_table(("run", "second lane", "comparisons", "bias", "its standard error"), biases)}
 
-By how much one process of each lane was off, where that is recorded: the factor between the ratio of their throughputs
-and the truth. The report calls no such ratio likely unless it is beyond {BY_CHANCE:g}.
+What the first rounds of each comparison would have said. Rounds do not count while the other process computes.
+
+{
+        _table(
+            ("rounds", "comparisons", "over after, median", "half of the interval's width, median", "5% slower, found"),
+            widths,
+        )
+    }
+
+By how much one process of each lane was off: the factor between the ratio of their throughputs and the truth. The
+report calls no such ratio likely unless it is beyond {BY_CHANCE:g}.
 
 {_table(("run", "comparisons", "beyond 1.28", "beyond 1.6", f"beyond {BY_CHANCE:g}", "largest"), singles)}
 """
@@ -207,10 +233,6 @@ and the truth. The report calls no such ratio likely unless it is beyond {BY_CHA
 def _off(line: dict) -> float:
     factor = line["single"] / (1 + line["slower"])
     return max(factor, 1 / factor)
-
-
-def _width(low: float, high: float) -> float:
-    return math.log(high / low) if low else math.inf
 
 
 def _table(headings: tuple[str, ...], rows: Iterable[tuple]) -> str:

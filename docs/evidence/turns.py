@@ -34,8 +34,8 @@ HEAD = """# How far rounds of turns lie apart
 Each cell is the standard deviation, over rounds of fresh processes, of the logarithm of PyTorch's time over JAX's (in
 percent), from the first turns of each round; behind it the mean. *Rule*: the two fastest turns of each lane count, or
 the faster half where a call takes less than 0.1 ms. *Half*: the faster half always counts, as in fwbench before. With
-few turns the mean differs, too: programs were not warm, JAX's most of all. *Settled*: turns are over, after twelve of
-each lane or more, when the four fastest of each lie within 2 %; the number is the mean. Made by
+few turns the mean differs, too: programs were not warm, JAX's most of all. *Settled*: turns are over, after ten of
+each lane or more, when the three fastest of each lie within 2 %; the number is the mean. Made by
 `python docs/evidence/turns.py` from `turns.jsonl`, on virtual machines with two AMD EPYC cores and 24 to 48 turns a
 lane.
 
