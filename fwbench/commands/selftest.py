@@ -126,7 +126,7 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     }
 
 
-def _line(comparison: Comparison, planted: float) -> dict[str, Any]:
+def _line(comparison: Comparison[Workload], planted: float) -> dict[str, Any]:
     def rounds(pair: Pair, side: str) -> list[float]:
         every = pair.rounds[side]
         chosen = every[:: max(1, len(every) // _ROUNDS)][:_ROUNDS]

@@ -9,11 +9,11 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic
 
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.findings import ORDER, Decision, Verdict
-from fwbench.compare.pair import Comparison, Fault, Pair, Stage, alike, remarks_on
+from fwbench.compare.pair import Comparison, Fault, Of, Pair, Stage, alike, remarks_on
 from fwbench.compare.programs import Remark, changes
 from fwbench.compare.statistics import (
     MOST_UNSUSPECTED,
@@ -24,7 +24,7 @@ from fwbench.compare.statistics import (
     screening_pairs,
     unfinished,
 )
-from fwbench.record.workload import Workload
+from fwbench.record.plain import PlainTest
 
 # A larger change of time from a placing's first block to its last is reported; a logarithm.
 _DRIFT = 0.02
@@ -37,22 +37,22 @@ _CHANGED_CONFIDENCE = 0.95
 
 
 # Plays one fresh pair of each of these workloads, and hands over each as soon as it is there.
-Play = Callable[[Sequence[Workload], Callable[[Workload, Pair | Fault], None]], object]
+Play = Callable[[Sequence[Of], Callable[[Of, Pair | Fault], None]], object]
 
 
 def compare(
-    thresholds: Mapping[Workload, Mapping[str, Threshold]],
-    play: Play,
+    thresholds: Mapping[Of, Mapping[str, Threshold]],
+    play: Play[Of],
     tell: Callable[[str], None] = lambda _: None,
     left: Callable[[], float] = lambda: math.inf,
-) -> dict[Workload, Comparison]:
+) -> dict[Of, Comparison[Of]]:
     """Take these workloads through both stages, with the arguments of `Duet` and its `play`."""
     duet = Duet(thresholds)
     duet.play(play, tell, left)
     return duet.comparisons()
 
 
-class Duet:
+class Duet(Generic[Of]):
     """The state of a comparison: which pairs are still to be played, and what was found, even if play stops early.
 
     Args:
@@ -62,19 +62,19 @@ class Duet:
 
     def __init__(
         self,
-        thresholds: Mapping[Workload, Mapping[str, Threshold]],
-        keep: Callable[[Stage, Workload, Pair], None] = lambda *_: None,
+        thresholds: Mapping[Of, Mapping[str, Threshold]],
+        keep: Callable[[Stage, Of, Pair], None] = lambda *_: None,
     ) -> None:
-        self.thresholds = thresholds
-        self._keep = keep
-        self.screening: dict[Workload, list[Pair]] = {workload: [] for workload in thresholds}
-        self.confirmation: dict[Workload, list[Pair]] = {workload: [] for workload in thresholds}
-        self.failed: dict[Workload, Fault] = {}
-        self._stage: Confirmation[tuple[Workload, str]] = Confirmation({})
+        self.thresholds: Mapping[Of, Mapping[str, Threshold]] = thresholds
+        self._keep: Callable[[Stage, Of, Pair], None] = keep
+        self.screening: dict[Of, list[Pair]] = {workload: [] for workload in thresholds}
+        self.confirmation: dict[Of, list[Pair]] = {workload: [] for workload in thresholds}
+        self.failed: dict[Of, Fault] = {}
+        self._stage: Confirmation[tuple[Of, str]] = Confirmation({})
 
     def play(
         self,
-        play: Play,
+        play: Play[Of],
         tell: Callable[[str], None] = lambda _: None,
         left: Callable[[], float] = lambda: math.inf,
     ) -> None:
@@ -85,7 +85,7 @@ class Duet:
             left: seconds that may still be spent.
         """
 
-        def step(doing: str, stage: Stage, wanted: Sequence[Workload]) -> None:
+        def step(doing: str, stage: Stage, wanted: Sequence[Of]) -> None:
             number = 1 + len((self.screening if stage == "screening" else self.confirmation)[wanted[0]])
             tell(f"{doing}, pair {number} (benchmarks: {len(wanted)})")
             play(wanted, functools.partial(self._played, stage))
@@ -104,12 +104,12 @@ class Duet:
             if self.suspects().keys() == self._stage.names:
                 return
 
-    def take(self, stage: Stage, workload: Workload, pair: Pair) -> None:
+    def take(self, stage: Stage, workload: Of, pair: Pair) -> None:
         """Add a pair to its stage, and drop earlier ones with other flags or another batch."""
-        pairs = self.screening[workload] if stage == "screening" else self.confirmation[workload]
+        pairs: list[Pair] = (self.screening if stage == "screening" else self.confirmation)[workload]
         pairs[:] = alike([*pairs, pair])
 
-    def _played(self, stage: Stage, workload: Workload, played: Pair | Fault) -> None:
+    def _played(self, stage: Stage, workload: Of, played: Pair | Fault) -> None:
         """Take a fresh pair and have it kept, or note a fault."""
         if isinstance(played, Fault):
             self.failed[workload] = played
@@ -117,13 +117,13 @@ class Duet:
             self.take(stage, workload, played)
             self._keep(stage, workload, played)
 
-    def _fitting(self, wanted: Sequence[Workload], seconds: float, enough: int = 1) -> list[Workload]:
+    def _fitting(self, wanted: Sequence[Of], seconds: float, enough: int = 1) -> list[Of]:
         """Choose the workloads that get a pair now.
 
         First come those that can reach `enough` fresh pairs in these seconds, then those with time for one pair. A
         first pair is always played. Changed programs go before unchanged ones, and short pairs before long ones.
         """
-        chosen: list[Workload] = []
+        chosen: list[Of] = []
         order = sorted(wanted, key=lambda workload: (not self._is_changed(workload), self._length(workload)))
         for target in (enough, 1):
             for workload in order:
@@ -133,11 +133,11 @@ class Duet:
                     chosen.append(workload)
         return [workload for workload in wanted if workload in chosen]
 
-    def _is_changed(self, workload: Workload) -> bool:
+    def _is_changed(self, workload: Of) -> bool:
         pairs = self.screening[workload]
         return bool(pairs) and bool(changes(remarks_on(workload, pairs[0].described)))
 
-    def _length(self, workload: Workload) -> float:
+    def _length(self, workload: Of) -> float:
         """About how many seconds the workload's next pair takes; 0 before the first one.
 
         As many as its last one, but a first pair also reads files and compiles: the second is shorter, by as much as
@@ -150,7 +150,7 @@ class Duet:
         shares = [second.seconds / first.seconds for first, second, *_ in several]
         return pairs[0].seconds * min(1.0, statistics.median(shares or [1.0]))
 
-    def to_screen(self) -> list[Workload]:
+    def to_screen(self) -> list[Of]:
         """The workloads that screening needs another pair of."""
         return [
             workload
@@ -160,7 +160,7 @@ class Duet:
             < screening_pairs([p.differences["latency"] for p in pairs], self.threshold(workload, "latency", pairs))
         ]
 
-    def to_clear(self) -> list[Workload]:
+    def to_clear(self) -> list[Of]:
         """The workloads that are no suspects and whose pairs scatter too much to say that nothing changed."""
         excluded = {*self.failed, *self.to_screen(), *(workload for workload, _ in self.suspects())}
         return [
@@ -171,14 +171,14 @@ class Duet:
             and any(self._cleared(workload, metric).kind == "inconclusive" for metric in self._metrics(workload))
         ]
 
-    def threshold(self, workload: Workload, metric: str, pairs: Sequence[Pair]) -> float:
+    def threshold(self, workload: Of, metric: str, pairs: Sequence[Pair]) -> float:
         """The smallest change that counts, as a share of base."""
         threshold = self.thresholds[workload][metric]
         if not threshold.amount or not pairs:
             return threshold.share
         return threshold.of(statistics.median(pair.values["base"][metric] for pair in pairs))
 
-    def suspects(self) -> dict[tuple[Workload, str], Suspect]:
+    def suspects(self) -> dict[tuple[Of, str], Suspect]:
         """Whatever screening suspects when it is over; of exact metrics nothing, as they are decided at once."""
         suspects = {}
         over = self.screening.keys() - self.failed.keys() - set(self.to_screen())
@@ -189,7 +189,7 @@ class Duet:
                     suspects[workload, metric] = suspect
         return suspects
 
-    def _fresh(self) -> dict[tuple[Workload, str], list[float]]:
+    def _fresh(self) -> dict[tuple[Of, str], list[float]]:
         """The differences in the fresh pairs of each open suspect that can still be decided.
 
         A process may hide the peak of its memory; then its metric cannot.
@@ -200,7 +200,7 @@ class Duet:
             if workload not in self.failed and all(metric in pair.differences for pair in self.confirmation[workload])
         }
 
-    def comparisons(self) -> dict[Workload, Comparison]:
+    def comparisons(self) -> dict[Of, Comparison[Of]]:
         """What became of each workload that was played at all."""
         comparisons, suspects = {}, self.suspects()
         for workload, pairs in self.screening.items():
@@ -210,7 +210,7 @@ class Duet:
                 comparisons[workload] = self._compared(workload, suspects)
         return comparisons
 
-    def _compared(self, workload: Workload, suspects: Collection[tuple[Workload, str]]) -> Comparison:
+    def _compared(self, workload: Of, suspects: Collection[tuple[Of, str]]) -> Comparison[Of]:
         pairs = self._pairs(workload)
         verdicts = {metric: self._verdict((workload, metric), suspects) for metric in self._metrics(workload)}
         verdicts |= {metric: self._exact(workload, metric) for metric in self._metrics(workload, exact=True)}
@@ -237,7 +237,7 @@ class Duet:
             "; ".join(filter(None, notes)),
         )
 
-    def _verdict(self, of: tuple[Workload, str], suspects: Collection[tuple[Workload, str]]) -> Verdict:
+    def _verdict(self, of: tuple[Of, str], suspects: Collection[tuple[Of, str]]) -> Verdict:
         workload, metric = of
         if of in self._stage.verdicts:
             return self._stage.verdicts[of]
@@ -247,15 +247,15 @@ class Duet:
             return unfinished([pair.differences[metric] for pair in pairs])
         return self._cleared(workload, metric)
 
-    def _cleared(self, workload: Workload, metric: str) -> Verdict:
+    def _cleared(self, workload: Of, metric: str) -> Verdict:
         pairs = self._pairs(workload)
         return cleared([pair.differences[metric] for pair in pairs], self.threshold(workload, metric, pairs))
 
-    def _pairs(self, workload: Workload) -> list[Pair]:
+    def _pairs(self, workload: Of) -> list[Pair]:
         """The pairs of both stages that ran with the last pair's flags and batch."""
         return alike([*self.screening[workload], *self.confirmation[workload]])
 
-    def _metrics(self, workload: Workload, exact: bool = False) -> list[str]:
+    def _metrics(self, workload: Of, exact: bool = False) -> list[str]:
         """The metrics that every pair has and that no single pair decides, or, if `exact`, that each one does."""
         pairs = (*self.screening[workload], *self.confirmation[workload])
         return [
@@ -265,7 +265,7 @@ class Duet:
             and all(metric in pair.differences for pair in pairs)
         ]
 
-    def _exact(self, workload: Workload, metric: str) -> Verdict:
+    def _exact(self, workload: Of, metric: str) -> Verdict:
         pairs = self._pairs(workload)
         ratio = math.exp(statistics.median(pair.differences[metric] for pair in pairs))
         limit = 1 + self.threshold(workload, metric, pairs)
@@ -300,7 +300,7 @@ def _alike_sides(remarks: Sequence[Remark], described: Mapping[str, Mapping[str,
     return "both sides ran the same sources and the same program" if same and base and base == head else ""
 
 
-def _failed(workload: Workload, fault: Fault, built: bool) -> Comparison:
+def _failed(workload: Of, fault: Fault, built: bool) -> Comparison[Of]:
     """What a fault makes of a workload that both sides have built before, or not."""
     failure, says = fault.failure, f"{fault.title}: {fault.failure.message}"
     if failure.kind == "out_of_memory":
@@ -314,6 +314,8 @@ def _failed(workload: Workload, fault: Fault, built: bool) -> Comparison:
         return Comparison(workload, "incomparable" if built else "unavailable", note=cannot, fault=fault)
     if fault.side == "head":
         return Comparison(workload, "failed", note=failure.message, fault=fault)
+    if isinstance(workload, PlainTest) and fault.side == "base" and not built:
+        return Comparison(workload, "new", note=says, fault=fault)
     unbuildable = failure.kind == "error" and failure.stage in ("build", "compile")
     if (failure.kind == "unavailable" or unbuildable) and not built:
         return Comparison(workload, "new", note=f"{fault.title} cannot build it: {failure.message}", fault=fault)

@@ -8,9 +8,13 @@ from fwbench.compare.findings import Finding, Outcome
 from fwbench.compare.pair import Comparison
 from fwbench.compare.programs import changes
 from fwbench.record.measurement import CHANGED, fitting
+from fwbench.record.plain import PlainTest
+from fwbench.record.workload import Workload
+
+AnyComparison = Comparison[Workload] | Comparison[PlainTest]
 
 
-def outcome(base: str, head: str, comparisons: Iterable[Comparison], seconds: float) -> Outcome:
+def outcome(base: str, head: str, comparisons: Iterable[AnyComparison], seconds: float) -> Outcome:
     """What to report of these comparisons.
 
     A benchmark that is worse, missing or failed has failed its own test already.
@@ -25,7 +29,7 @@ def outcome(base: str, head: str, comparisons: Iterable[Comparison], seconds: fl
     return Outcome(base, head, findings, seconds, list(notes))
 
 
-def _findings(comparison: Comparison) -> list[Finding]:
+def _findings(comparison: AnyComparison) -> list[Finding]:
     name = comparison.workload.id
     if comparison.kind == "unavailable":
         return []
@@ -43,18 +47,19 @@ def _findings(comparison: Comparison) -> list[Finding]:
     return findings
 
 
-def _conditions(comparison: Comparison) -> list[str]:
+def _conditions(comparison: AnyComparison) -> list[str]:
     """Notes on fallback flags and smaller batches, with which both sides ran unasked, and on changed settings."""
     name, after_crash = comparison.workload.id, comparison.described.get("head", {}).get("after_crash")
     unfit = comparison.pairs[-1].unfit if comparison.pairs else ()
     crashed = [f"{name}: {after_crash}, on both sides"] if after_crash else []
-    batch = comparison.workload.batch_size
     settings = {side: described.get("settings", {}) for side, described in comparison.described.items()}
     changed = [f"{name}, {side}: {of['caution']}" for side, of in sorted(settings.items()) if of.get(CHANGED)]
-    return [*crashed, *changed, *([f"{name}: {fitting(unfit)}, so both sides had {batch}"] if unfit else [])]
+    of = comparison.workload
+    smaller = unfit and isinstance(of, Workload) and f"{name}: {fitting(unfit)}, so both sides had {of.batch_size}"
+    return [*crashed, *changed, *([smaller] if smaller else [])]
 
 
-def _versions(comparison: Comparison) -> list[str]:
+def _versions(comparison: AnyComparison) -> list[str]:
     """Framework versions that differ."""
     base, head = (comparison.described.get(side, {}).get("versions", {}) for side in ("base", "head"))
     differing = sorted(versions_that_differ(base, head).items())

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from fwbench.compare.findings import Kind, Verdict
 from fwbench.compare.programs import Remark
@@ -10,7 +10,11 @@ from fwbench.compare.programs import compare as compare_programs
 from fwbench.record.decoding import Decoded
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure
+from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
+
+# Whose base and head a duet compares.
+Of = TypeVar("Of", Workload, PlainTest)
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,11 @@ Stage = Literal["screening", "confirmation"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Generic[Of]):
     """What became of a benchmark.
 
     Attributes:
-        workload: that was played: a smaller one than was asked for where that did not fit into memory.
+        workload: that was played: a smaller one than was asked for where that did not fit into memory; or a plain test.
         kind: the gravest of its verdicts; `new`: base cannot build it; `missing`: head cannot run it, and base can;
             `unavailable`: neither can; `incomparable`: something else was in the way; `failed`: head failed.
         verdicts: by metric.
@@ -75,7 +79,7 @@ class Comparison:
         fault: of the side that failed, for a kind that is no verdict.
     """
 
-    workload: Workload
+    workload: Of
     kind: Kind | Literal["unavailable"]
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     screening: Sequence[Pair] = ()
@@ -114,7 +118,7 @@ def alike(pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in pairs if (pair.flags, pair.unfit) == (pairs[-1].flags, pairs[-1].unfit)]
 
 
-def remarks_on(workload: Workload, described: Mapping[str, Mapping[str, Any]]) -> tuple[Remark, ...]:
+def remarks_on(workload: Workload | PlainTest, described: Mapping[str, Mapping[str, Any]]) -> tuple[Remark, ...]:
     """What is to say of both sides' programs, as `Pair.described` has them; nothing if a side does not tell its own."""
     base, head = (described.get(side, {}).get("program") for side in ("base", "head"))
     if not base or not head:

@@ -9,9 +9,11 @@ import pytest
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.findings import Outcome
 from fwbench.record.measurement import Measurement
+from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 from fwbench.report import outcome_file, verdicts
-from fwbench.worker.chain import Measure
+from fwbench.worker.chain import Measure, Tell
+from fwbench.worker.turns.plain import Invocation
 
 
 class Gate:
@@ -41,6 +43,13 @@ class Gate:
 
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
         """The run will measure these; a test's own thresholds stand beside its workload."""
+
+    def expect_plain(self, tests: Mapping[PlainTest, Mapping[str, Threshold]], called: Invocation) -> None:
+        """The run will ask for these plain tests, too; a test's own thresholds stand beside it."""
+
+    def judge_plain(self, test: PlainTest, tell: Tell) -> bool:
+        """Judge a plain test, by `pytest.fail` or `pytest.skip`; return whether it is to be run in the usual way."""
+        return True
 
     @property
     def against(self) -> Mapping[str, Any] | None:

@@ -14,18 +14,20 @@ import pytest
 
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
-from fwbench.compare.duet_outcome import outcome
+from fwbench.compare.duet_outcome import AnyComparison, outcome
 from fwbench.compare.findings import Outcome
 from fwbench.compare.pair import Comparison, Pair, Stage
 from fwbench.errors import UserError
 from fwbench.gates import kept
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import thresholds
+from fwbench.gates.plain import PlainTests, judge
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.plain import PlainTest
 from fwbench.record.quantiles import quantile
 from fwbench.record.workload import Workload
 from fwbench.report import causes
@@ -35,6 +37,7 @@ from fwbench.text import line
 from fwbench.worker.chain import Measure, Tell
 from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.plain import Invocation
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side, find, sides
 from fwbench.worker.turns.suspects import resolve
@@ -64,12 +67,14 @@ class DuetGate(Gate):
         self._stack = contextlib.ExitStack()
         self._sides: tuple[Side, Side] | None = None
         self._expected: dict[Workload, Mapping[str, Threshold]] = {}
-        self._comparisons: dict[Workload, Comparison] = {}
-        self._asked: dict[Workload, Comparison] = {}
+        self._comparisons: dict[Workload, Comparison[Workload]] = {}
+        self._asked: dict[Workload, Comparison[Workload]] = {}
+        self._plain = PlainTests()
+        self._has_run = False
         self._seconds = 0.0
         self._end = time.monotonic() + 60 * selection.minutes if selection.minutes else math.inf
         self._fault = ""
-        self._taken: list[tuple[Stage, Workload, Pair]] = []
+        self._taken: list[tuple[Stage, Workload | PlainTest, Pair]] = []
         self._explained: list[str] = []
         self._keep: Callable[[Mapping[str, Any]], None] = lambda record: None
         self._base = find(self._against, self._project.root)
@@ -80,6 +85,10 @@ class DuetGate(Gate):
 
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
         self._expected = {workload: {**self._thresholds, **own} for workload, own in workloads.items()}
+
+    def expect_plain(self, tests: Mapping[PlainTest, Mapping[str, Threshold]], called: Invocation) -> None:
+        self._plain.thresholds = {test: {**self._thresholds, **own} for test, own in tests.items()}
+        self._plain.called = called
 
     @property
     def against(self) -> Mapping[str, Any]:
@@ -105,10 +114,7 @@ class DuetGate(Gate):
         Raises:
             pytest.exit.Exception: there is nothing to compare with.
         """
-        if self._fault:
-            pytest.fail(f"the duet ended with {self._fault}, as its first test tells", pytrace=False)
-        if not self._comparisons:
-            self._run(protocol, tell)
+        self._has_to_run(protocol, tell)
         comparison = self._asked[workload] = self._comparisons[workload]
         if comparison.kind in ("failed", "missing", "unavailable"):
             assert comparison.fault is not None
@@ -131,25 +137,28 @@ class DuetGate(Gate):
             unfit=comparison.pairs[-1].unfit,
         )
 
+    def _has_to_run(self, protocol: Protocol, tell: Tell) -> None:
+        """Run the duet, unless it has run."""
+        if self._fault:
+            pytest.fail(f"the duet ended with {self._fault}, as its first test tells", pytrace=False)
+        if not self._has_run:
+            self._run(protocol, tell)
+            self._has_run = True
+
+    def judge_plain(self, test: PlainTest, tell: Tell) -> bool:
+        self._has_to_run(self._selection.protocol, tell)
+        return self._plain.judge(test, self._title("base"))
+
     def judge(self, measurement: Measurement, test: str) -> None:
         """A regression fails its test, and so does what base can run and head cannot."""
-        workload = measurement.workload
         comparison = self._comparisons[measurement.asked]
-        if comparison.kind == "missing":
-            pytest.fail(f"{workload.id} is missing: {comparison.note}, and {self._title('base')} can", pytrace=False)
-        if measurement.failure:
-            return
-        slower = [
-            f"{metric} {verdict.ratio - 1:+.1%} ({verdict.interval[0] - 1:+.1%} to {verdict.interval[1] - 1:+.1%})"
-            for metric, verdict in comparison.verdicts.items()
-            if verdict.kind == "regressed"
-        ]
-        if slower:
-            pytest.fail(f"{workload.id} regressed: {', '.join(slower)} against {self._title('base')}", pytrace=False)
+        if comparison.kind == "missing" or not measurement.failure:
+            judge(comparison, self._title("base"))
 
     def outcome(self) -> Outcome:
-        result = outcome(self._title("base"), self._title("head"), self._asked.values(), self._seconds)
-        return dataclasses.replace(result, notes=[*self._explained, *result.notes])
+        asked: list[AnyComparison] = [*self._asked.values(), *self._plain.asked.values()]
+        result = outcome(self._title("base"), self._title("head"), asked, self._seconds)
+        return dataclasses.replace(result, notes=[*self._explained, *result.notes, *self._plain.notes()])
 
     def close(self) -> None:
         self._stack.close()
@@ -169,12 +178,17 @@ class DuetGate(Gate):
                 fit_batch=self._selection.fit_batch,
                 servers=servers,
             )
-            for stage, workload, pair in self._taken:
-                if workload in self._expected:
-                    played.take(stage, workload, pair)
+            plain: list[tuple[Stage, PlainTest, Pair]] = []
+            for stage, subject, pair in self._taken:
+                if isinstance(subject, PlainTest):
+                    plain.append((stage, subject, pair))
+                elif subject in self._expected:
+                    played.take(stage, subject, pair)
             try:
                 with servers:
-                    played.play(pairs.play, tell, lambda: self._end - time.monotonic())
+                    played.play(pairs.play, tell, self._left)
+                if self._plain.thresholds:
+                    self._plain.play(self._sides, protocol.deadline, plain, self._keep, tell, self._left)
             finally:
                 self._seconds = time.monotonic() - begun
             self._comparisons = played.comparisons()
@@ -183,6 +197,7 @@ class DuetGate(Gate):
         except KeyboardInterrupt:
             # The run ends here: report what is known.
             self._asked = played.comparisons()
+            self._plain.ended()
             raise
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
@@ -190,6 +205,9 @@ class DuetGate(Gate):
             # The pairs took minutes: the next test must not play them again.
             self._fault = type(error).__name__
             raise
+
+    def _left(self) -> float:
+        return self._end - time.monotonic()
 
     def _explain(self, tell: Tell) -> None:
         """Search for what made the worst regression of latency, and note the answer for the outcome."""
@@ -227,7 +245,7 @@ class DuetGate(Gate):
     def _title(self, name: str) -> str:
         return next((side.title for side in self._sides or () if side.name == name), self._against)
 
-    def _told(self, comparison: Comparison) -> dict[str, Any]:
+    def _told(self, comparison: Comparison[Workload]) -> dict[str, Any]:
         """What the benchmark's record says of its comparison."""
 
         def pairs(name: str) -> list[dict[str, Any]]:

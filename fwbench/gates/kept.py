@@ -6,6 +6,7 @@ import msgspec
 
 from fwbench.compare.pair import Pair, Stage
 from fwbench.record import schema
+from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 
 _Of = TypeVar("_Of")
@@ -40,22 +41,26 @@ class _Pair(msgspec.Struct):
 
 class _Kept(msgspec.Struct):
     stage: Stage
-    workload: schema.WORKLOAD
     pair: _Pair
+    workload: schema.WORKLOAD | None = None
+    test: str | None = None
 
 
-def pair(record: Any) -> tuple[Stage, Workload, Pair]:
-    """A line of a duet's journal: the stage, the workload and the pair.
+def pair(record: Any) -> tuple[Stage, Workload | PlainTest, Pair]:
+    """A line of a duet's journal: the stage, the workload or plain test, and the pair.
 
     Raises:
         ValueError: it is no such line.
     """
     checked = schema.read(record, _Kept, "it")
+    name, given = checked["test"], checked["workload"]
+    if (name is None) == (given is None):
+        raise ValueError("it is not of either a workload or a test")
     try:
         made = Pair.from_json(checked["pair"])
-        workload = Workload.from_json(checked["workload"])
+        of = Workload.from_json(given) if given else PlainTest(name)
     except TypeError as error:
         raise ValueError(str(error)) from None
     if not {"latency"} <= made.differences.keys() <= made.values["base"].keys() & made.values["head"].keys():
         raise ValueError("its differences are not those of values that both sides have")
-    return checked["stage"], workload, made
+    return checked["stage"], of, made

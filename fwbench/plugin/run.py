@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from fwbench.errors import UserError, hint
+from fwbench import git
+from fwbench.errors import Absent, UserError, hint
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
 from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
-from fwbench.plugin import ending, plan, pooling, replaying, resuming, saving, spreading
+from fwbench.plugin import ending, plain, plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
 from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
@@ -191,7 +192,9 @@ class Run:
         if published and not self._config.option.collectonly:
             models = [self.project.models[name] for name in published]
             fetch_weights(models, self.selection.pythons.get("torch", sys.executable))
-        if not measured or self._benchmarking.disabled or self._benchmarking.skip:
+        if self._benchmarking.disabled or self._benchmarking.skip:
+            return
+        if not self._expect_plain(session.items) and not measured:
             return
         saving.take_over(self._benchmarking, self._unwritten.append)
         asked = {
@@ -220,6 +223,19 @@ class Run:
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
         self._progress = Progress(terminal, uncaptured, len(measured), self._plan)
+
+    def _expect_plain(self, items: Sequence[pytest.Item]) -> bool:
+        """Announce plain tests to a duet, which judges them in place of running them; return whether there are any."""
+        if not self.gate or not self._is_duet:
+            return False
+        found = {item: test for item, test in plain.plain_tests(items).items() if not is_kept_from_running(item)}
+        expected = {test: gate_options.of_test(item, "duet") for item, test in found.items()}
+        top = git.top(self.project.root)
+        called = plain.invocation(self._config, self.project.root if isinstance(top, Absent) else top)
+        self.gate.expect_plain(expected, called)
+        for item, test in found.items():
+            plain.equip(item, functools.partial(self.gate.judge_plain, test, lambda told: self._progress.line(told)))
+        return bool(found)
 
     def _begin_journal(self, asked: resuming.Asked) -> None:
         """Begin the journal; a resumed run copies what it takes from another journal at once."""

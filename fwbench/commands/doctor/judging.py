@@ -12,6 +12,7 @@ from fwbench.machine.disturbances import LOAD, disturbances, loaded
 from fwbench.meters.energy import too_short
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.quantiles import quantile
+from fwbench.record.workload import Workload
 from fwbench.report import limits, units
 from fwbench.report.weighing import BY_CHANCE
 from fwbench.suite.profiles import PROFILES
@@ -100,7 +101,7 @@ def graphs(lane: str, outcome: str) -> Advice:
     return Advice(subject, "better", outcome, step)
 
 
-def unchanged_duet(lane: str, comparison: Comparison) -> Advice:
+def unchanged_duet(lane: str, comparison: Comparison[Workload]) -> Advice:
     """Whether a duet of a program with itself calls it unchanged, as it must."""
     subject = f"{lane} duet"
     if comparison.fault:

@@ -24,7 +24,7 @@ START_DEADLINE = 180.0
 # glibc's defaults map and unmap large blocks at every call. That costs thousands of page faults and a third of the
 # time, and is the largest source of differences between processes. If the user has set such a
 # variable, none of these is set.
-_STABLE_ALLOCATOR = {
+STABLE_ALLOCATOR = {
     # By default each thread has an arena of its own, which holds no block of 64 MiB; XLA computes on such a thread.
     "MALLOC_ARENA_MAX": "1",
     # MALLOC_MMAP_THRESHOLD_ will not do: glibc before 2.35 refuses more than 32 MiB and then maps all above 128 KiB.
@@ -84,7 +84,7 @@ def environment(
     # A hook's variables would show code that asks git, on every side, the repository of the hook.
     variables = git.unbound(base)
     if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in base):
-        variables |= _STABLE_ALLOCATOR
+        variables |= STABLE_ALLOCATOR
     if devices and lane.in_ranks(devices, device):
         threads = max(1, threads // devices)
     variables |= {

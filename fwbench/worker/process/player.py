@@ -60,16 +60,16 @@ def play(lane: Lane, job: Mapping[str, Any], send: Send, receive: Receive) -> No
     with Witness(job["root"], caches, own_package=True) as witness:
         send({"stage": "build"})
         if isinstance(framework := load(lane), Failure):
-            send(_stray(job) or {"failure": framework.to_json(), "lacking": False})
+            send(stray(job) or {"failure": framework.to_json(), "lacking": False})
             return
         try:
             player = Player(framework, job, witness, send)
-            send(_stray(job) or {"built": player.described(lane.distributions)})
+            send(stray(job) or {"built": player.described(lane.distributions)})
             send({"stage": "turns"})
             _take_turns(player, job, witness, send, receive)
         except BaseException as error:
             answer = {"failure": failure(error, framework).to_json(), "lacking": isinstance(error, ModelError)}
-            send(_stray(job) or answer)
+            send(stray(job) or answer)
 
 
 def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send: Send, receive: Receive) -> None:
@@ -86,7 +86,7 @@ def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send
                     calls = message["alone"], message["together"]
                     send(watched(player.usual, sum(calls), player.alone_and_together, *calls))
                 else:
-                    send(_stray(job) or {"modules": "own"})
+                    send(stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
                 calls = message["finish"]["spans"]
                 finished: dict[str, Any] = {"finished": player.memory()}
@@ -98,7 +98,7 @@ def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send
                 return
 
 
-def _stray(job: Mapping[str, Any]) -> dict[str, Any]:
+def stray(job: Mapping[str, Any]) -> dict[str, Any]:
     """Name and file of a user's module that is not from this side's files; empty if there is none.
 
     An installed package, editable or not, would be the same on both sides, so that no change in it would be seen.
@@ -130,18 +130,62 @@ def _stray(job: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-class Player:
+class Turns:
+    """A call that takes turns.
+
+    Args:
+        step, wait: begin a call, and wait for its end.
+        extra: a share of a call's latency to be spent on real work besides, a slowdown that is planted.
+
+    Attributes:
+        usual: seconds and CPU seconds of a call.
+    """
+
+    def __init__(self, step: Callable[[], object], wait: Callable[[], object], extra: float = 0.0) -> None:
+        self._step, self._wait, self._extra = step, wait, extra
+        self._units = 0
+        self._padding: list[bytes] = []
+        self.usual = (0.0, 0.0)
+
+    def pad(self, padding: list[int]) -> None:
+        """Have what is allocated from now on lie behind blocks of these many bytes."""
+        self._padding = [bytes(size) for size in padding]
+
+    def turn(self, rounds: int) -> dict[str, Any]:
+        """Run so many rounds; the first one only refills the caches after the other side.
+
+        Returns:
+            `rounds`: seconds of each; `cpu_time`: mean CPU seconds of those after the first, of all threads.
+        """
+        timed = self._timed(rounds)
+        first = next(timed)
+        begun = self._computed()
+        later = list(timed)
+        return {"rounds": [first, *later], "cpu_time": (self._computed() - begun) / len(later)}
+
+    def _computed(self) -> float:
+        """CPU seconds of all threads in all calls so far."""
+        return time.process_time()
+
+    def _timed(self, rounds: int) -> Iterator[float]:
+        step, wait, units, clock = self._step, self._wait, self._units, time.perf_counter
+        for _ in range(rounds):
+            start = clock()
+            step()
+            wait()
+            for _ in range(units):
+                _unit()
+            yield clock() - start
+
+
+class Player(Turns):
     """A workload's program.
 
     Args:
         framework: of the lane.
-        job: of the client's: the `workload`, the `model`, what is `recorded`, and `extra`: a share of a step's latency
-            to be spent on real work besides, a slowdown that is planted.
+        job: of the client's: the `workload`, the `model`, what is `recorded`, and the share of `extra` work.
         witness: notes what the network reads while it is built.
         send: tells the stages after the first one.
-
-    Attributes:
-        usual: seconds and CPU seconds of a call.
 
     Raises:
         UnavailableError: the workload cannot run here.
@@ -163,9 +207,7 @@ class Player:
         send({"stage": "compile"})
         with self.program.session():
             self.program.compile()
-        self._extra = job["extra"]
-        self._units = 0
-        self._padding: list[bytes] = []
+        super().__init__(self.program.step, self.program.wait, job["extra"])
 
     def described(self, distributions: tuple[str, ...]) -> dict[str, Any]:
         """How this side runs, for readers: settings, and versions of the lane's distributions."""
@@ -178,8 +220,9 @@ class Player:
 
     def place(self, padding: list[int]) -> None:
         """Place the program in fresh memory, behind blocks of these many bytes."""
-        self._padding = [bytes(size) for size in padding]
+        self.pad(padding)
         self.program.relocate()
+        self._step, self._wait = self.program.step, self.program.wait
         gc.collect()
 
     def warm_up(self) -> float:
@@ -200,18 +243,6 @@ class Player:
             units = min(timeit.repeat(_unit, timer=time.perf_counter, repeat=_UNITS, number=_UNITS))
             self._units = max(1, round(self._extra * min(calls) / (units / _UNITS)))
         return min(calls)
-
-    def turn(self, rounds: int) -> dict[str, Any]:
-        """Run so many rounds; the first one only refills the caches after the other side.
-
-        Returns:
-            `rounds`: seconds of each; `cpu_time`: mean CPU seconds of those after the first, of all threads.
-        """
-        timed = self._timed(rounds)
-        first = next(timed)
-        begun = time.process_time()
-        later = list(timed)
-        return {"rounds": [first, *later], "cpu_time": (time.process_time() - begun) / len(later)}
 
     def alone_and_together(self, alone: int, together: int) -> dict[str, float]:
         """Time calls that each wait for their end, and calls back to back with one wait after the last.
@@ -256,16 +287,6 @@ class Player:
             return f"{type(error).__name__}: {first_line(error)}"
         rows = [[*dataclasses.astuple(span)[:-1], span.place.removeprefix(root + os.sep)] for span in recorded]
         return rows or "the lane has no profiler"
-
-    def _timed(self, rounds: int) -> Iterator[float]:
-        step, wait, units, clock = self.program.step, self.program.wait, self._units, time.perf_counter
-        for _ in range(rounds):
-            start = clock()
-            step()
-            wait()
-            for _ in range(units):
-                _unit()
-            yield clock() - start
 
 
 def _pages() -> int:

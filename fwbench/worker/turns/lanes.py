@@ -24,8 +24,8 @@ METRICS = ("latency", "call", "memory")
 # Asks for a turn of one call, without a call before it that refills the caches.
 _SINGLE = {"alone": 1, "together": 0}
 
-# Turns are over when so many of each lane's fastest lie within this share, but no lane has fewer turns than this: a fifth
-# less than with four of at least twelve, and rounds scatter as little (docs/evidence/turns.md).
+# Turns are over when so many of each lane's fastest lie within this share, but no lane has fewer turns than this: a
+# fifth less than with four of at least twelve, and rounds scatter as little (docs/evidence/turns.md).
 _ALIKE, _WITHIN, _FEWEST_TURNS = 3, 0.02, 10
 
 

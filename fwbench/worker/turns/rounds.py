@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fwbench.compare.pair import Fault
 from fwbench.machine import Machine
@@ -45,6 +45,13 @@ _PROFILED_SECONDS, _FEWEST, _MOST = 1.0, 5, 12
 _HELD, _TRIES = 0.001, 3
 
 Played = TypeVar("Played")
+
+
+class Asked(Protocol):
+    """Who takes a turn when it is asked to."""
+
+    def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
+        """Send a message and wait for its answer."""
 
 
 class Rounds(ABC, Generic[Played]):
@@ -287,7 +294,7 @@ def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict
     raise raised
 
 
-def take_turn(partner: Partner, taken: Taken, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
+def take_turn(partner: Asked, taken: Taken, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
     """Ask a partner for a turn, again if its process was stopped or held back in it; note if it was in every try."""
     for _ in range(_TRIES):
         turn = partner.ask(message, answer)

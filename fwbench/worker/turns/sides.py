@@ -193,12 +193,12 @@ def placed(
         package=root / package if package else PACKAGE,
         caches=folder / f"caches-{place}",
         root=root,
-        path=[_within(root, top, entry) for entry in project.path],
+        path=[within(root, top, entry) for entry in project.path],
         **fields,
     )
 
 
-def _within(root: Path, top: Path, folder: Path) -> Path:
+def within(root: Path, top: Path, folder: Path) -> Path:
     """The place of a folder on the side with its repository in `root`; a folder outside of the repository is shared."""
     folder = folder.resolve()
     return root / folder.relative_to(top) if folder.is_relative_to(top) else folder

@@ -1,0 +1,74 @@
+"""Tests with the fixture `benchmark` that name no model of fwbench's: in a duet they take turns, too."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fwbench.record.plain import PlainTest
+from fwbench.worker.turns.plain import Invocation
+
+
+def plain_tests(items: Iterable[pytest.Item]) -> dict[pytest.Item, PlainTest]:
+    """The plain tests among these."""
+    return {item: PlainTest(item.nodeid) for item in items if _is_plain(item)}
+
+
+def _is_plain(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    return isinstance(item, pytest.Function) and "benchmark" in fixtures and "fwbench_measure" not in fixtures
+
+
+def invocation(config: pytest.Config, top: Path) -> Invocation:
+    """How pytest was called, so that a side can call it alike.
+
+    Args:
+        top: of the user's repository.
+    """
+    called = config.invocation_params
+    options, places = list(map(str, called.args)), list[str]()
+    # Places come last of what looks alike: `-k tests tests`.
+    for place in reversed(config.known_args_namespace.file_or_dir):
+        for index in range(len(options) - 1, -1, -1):
+            if options[index] == place:
+                places.insert(0, options.pop(index))
+                break
+    return Invocation(top, called.dir, options, places, list(dict.fromkeys(_imported(top))))
+
+
+def _imported(top: Path) -> Iterator[Path]:
+    """Folders of the user's repository from which modules were imported, or would be."""
+    environments = tuple(map(os.path.realpath, (sys.prefix, sys.base_prefix)))
+
+    def own(place: str) -> bool:
+        path = Path(os.path.realpath(place))
+        inside = path.is_relative_to(top) and not {"site-packages", "dist-packages"} & set(path.parts)
+        return inside and not any(path.is_relative_to(each) and Path(each) != top for each in environments)
+
+    yield from (Path(os.path.realpath(entry)) for entry in sys.path if entry and own(entry))
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if "." not in name and isinstance(file, str) and os.path.isabs(file) and own(file):
+            path = Path(os.path.realpath(file))
+            yield path.parent.parent if path.stem == "__init__" else path.parent
+
+
+def equip(item: pytest.Item, judge: Callable[[], bool]) -> None:
+    """Have a test judged where it would be run.
+
+    Args:
+        judge: fails or skips it; returns whether it is to be run in the usual way.
+    """
+    usual: Any = type(item)
+
+    def run() -> None:
+        if judge():
+            usual.setup(item)
+            usual.runtest(item)
+
+    # Its fixtures are not needed, unless it is run in the usual way.
+    item.setup = lambda: None  # type: ignore[method-assign]
+    item.runtest = run  # type: ignore[method-assign]

@@ -1,0 +1,269 @@
+"""Run by `start`, with a configuration as JSON: pytest, whose benchmarks hand their calls over and take turns.
+
+For each test, in the order of the configuration:
+
+    client                                seat
+      | <-- {"test", "call", "calls", ...} - |  the test has come to its benchmark: seconds of a call, and how many
+      |                                      |  calls make a step, 0: as many as the client wants
+      | -- {"calls": k, "warm": n, ...} ---> |  n steps of k calls each, if it is to take turns
+      | <-- {"placed": latency} ------------ |
+      | -- {"rounds": n} ------------------> |  a turn, as `fwbench.worker.protocol` has it
+      | <-- {"rounds", "cpu_time", "held"} - |
+      | -- {"go"} -------------------------> |  the test goes on with what its call has returned
+      | <-- {"test", "over", "message"} ---- |
+
+A test that does not come to its benchmark, or is not there, is `over` at once.
+"""
+
+import inspect
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from fwbench.machine import versions
+from fwbench.machine.holes import watched
+from fwbench.worker.process.pipes import Pipes
+from fwbench.worker.process.player import Turns, stray
+
+# Libraries whose versions a reader wants to know, where a test has imported them.
+_TOLD = ("numpy", "scipy", "pandas", "torch", "jax", "jaxlib", "tensorflow", "triton")
+
+# What a run of pytest writes, compares or leaves out; here it does nothing of the like.
+_OFF: Mapping[str, Any] = {
+    "benchmark_json": None,
+    "benchmark_save": None,
+    "benchmark_autosave": False,
+    "benchmark_compare": [],
+    "benchmark_compare_fail": [],
+    "benchmark_histogram": [],
+    "benchmark_cprofile": None,
+    "benchmark_skip": False,
+    "benchmark_disable": False,
+    "xmlpath": None,
+    "no_cov": True,
+    "maxfail": 0,
+}
+
+
+class UnrepeatableError(Exception):
+    """A test whose call cannot take turns; the text says why."""
+
+
+class Call(Turns):
+    """The call of a benchmark.
+
+    Args:
+        function: is called with what `arrange` returns, between it and `clear`; these are not timed.
+
+    Attributes:
+        calls: that make a step.
+        result: of the last call.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arrange: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]],
+        clear: Callable[..., object] | None = None,
+        calls: int = 1,
+    ) -> None:
+        super().__init__(self._run, self._ready)
+        self._function, self._arrange, self._clear = function, arrange, clear
+        self._given: tuple[Sequence[Any], Mapping[str, Any]] = (), {}
+        self._cpu = 0.0
+        self.calls = calls
+        self.result: Any = None
+
+    def settle(self, steps: int) -> float:
+        """Run so many steps; return the seconds of the fastest one."""
+        begun = self._computed()
+        seconds = list(self._timed(steps))
+        self.usual = min(seconds), (self._computed() - begun) / steps
+        return min(seconds)
+
+    def _timed(self, rounds: int) -> Iterator[float]:
+        for _ in range(rounds):
+            self._given = self._arrange()
+            begun = time.process_time()
+            seconds = next(super()._timed(1))
+            self._cpu += time.process_time() - begun
+            yield seconds
+            if self._clear:
+                args, kwargs = self._given
+                self._clear(*args, **kwargs)
+
+    def _computed(self) -> float:
+        return self._cpu
+
+    def _run(self) -> None:
+        function, (args, kwargs) = self._function, self._given
+        for _ in range(self.calls):
+            result = function(*args, **kwargs)
+        self.result = result
+
+    def _ready(self) -> None:
+        """Wait for what a framework has only begun to compute."""
+        if jax := sys.modules.get("jax"):
+            jax.block_until_ready(self.result)
+        if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+
+
+class Seat:
+    """The plugin.
+
+    Args:
+        config: `tests`: their names, in order; and what `stray` needs: `side`, `tree`, `root`, `own`.
+    """
+
+    def __init__(self, config: Mapping[str, Any], pipes: Pipes) -> None:
+        self._config, self._pipes = config, pipes
+        self._test = ""
+        self._used = False
+        self._unrepeatable = ""
+        self._over: dict[str, Any] = {}
+        self._missing: list[str] = []
+        # Why files could not be collected, by their ids.
+        self._uncollected: dict[str, str] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Switch off what a run writes or compares, and fwbench's own runs."""
+        for name, value in vars(config.option).items():
+            if name.startswith("fwbench_"):
+                setattr(config.option, name, [] if isinstance(value, list) else None)
+        for name, value in _OFF.items():
+            if hasattr(config.option, name):
+                setattr(config.option, name, value)
+        # pytest-benchmark says nothing of its types.
+        of_benchmark: Any = BenchmarkFixture
+        call, pedantic, seat = of_benchmark.__call__, of_benchmark.pedantic, self
+
+        def played(fixture: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+            seat.take_turns(Call(function, lambda: (args, kwargs)), calls=0)
+            # Once more, for the statistics that a test may read.
+            fixture._min_rounds, fixture._max_time, fixture._warmup = 1, 0.0, False
+            return call(fixture, function, *args, **kwargs)
+
+        def pedantically(fixture: Any, target: Callable[..., Any], *given: Any, **named: Any) -> Any:
+            asked = inspect.signature(pedantic).bind(fixture, target, *given, **named)
+            asked.apply_defaults()
+            of = asked.arguments
+            if of["rounds"] == of["iterations"] == 1 and not of["warmup_rounds"] and of["setup"] is None:
+                seat.refuse("its pedantic call has one round and no setup, so it may not be repeatable")
+            fixed, setup = (of["args"], of["kwargs"] or {}), of["setup"]
+            arrange = (lambda: setup() or fixed) if setup else lambda: fixed
+            seat.take_turns(Call(target, arrange, of["teardown"], of["iterations"]), calls=of["iterations"])
+            asked.arguments |= {"rounds": 1, "warmup_rounds": 0}
+            return pedantic(*asked.args, **asked.kwargs)
+
+        of_benchmark.__call__, of_benchmark.pedantic = played, pedantically
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Choose the asked tests, in their order."""
+        found = {item.nodeid: item for item in items}
+        items[:] = [found[name] for name in self._config["tests"] if name in found]
+        self._missing = [name for name in self._config["tests"] if name not in found]
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note why a file cannot be collected."""
+        if report.failed:
+            last = report.longreprtext.strip().rpartition("\n")[2]
+            self._uncollected[report.nodeid] = f"it cannot be collected: {last.removeprefix('E').strip()}"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_timeout_set_timer(self) -> bool:
+        """Let no other plugin end a test that waits for its turn."""
+        return True
+
+    def pytest_collection_finish(self) -> None:
+        """Say which tests are not there."""
+        for name in self._missing:
+            why = next((why for file, why in self._uncollected.items() if name.startswith(file)), "it has no such test")
+            self._pipes.send({"test": name, "over": "absent", "message": why})
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Begin a test."""
+        self._test, self._used, self._unrepeatable = nodeid, False, ""
+        self._over = {"over": "passed", "message": ""}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note what became of the test; its gravest phase counts."""
+        if report.failed and self._over["over"] != "failed":
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = crash.message.partition("\n")[0] if crash else str(report.longrepr)
+            self._over = {"over": "failed", "message": message, "detail": report.longreprtext}
+        elif report.skipped and self._over["over"] == "passed" and not hasattr(report, "wasxfail"):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self._over = {"over": "skipped", "message": reason.removeprefix("Skipped: ")}
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Tell what became of the test."""
+        if self._unrepeatable:
+            self._over = {"over": "unrepeatable", "message": self._unrepeatable}
+        self._pipes.send({"test": nodeid, **self._over})
+
+    def take_turns(self, call: Call, calls: int) -> None:
+        """Let a benchmark's call take turns.
+
+        Args:
+            calls: that make a step, as the test wants it; 0: as the client wants it.
+        """
+        if self._used:
+            self.refuse("it uses its benchmark twice")
+        self._used = True
+        first = call.settle(1)
+        if inspect.isawaitable(call.result):
+            if inspect.iscoroutine(call.result):
+                call.result.close()
+            self.refuse("its call returns something that nobody awaits")
+        try:
+            self._play(call, first, calls)
+        except Exception as error:
+            # Whatever is raised in a generator's place of `StopIteration`.
+            error = error.__cause__ if isinstance(error.__cause__, StopIteration) else error
+            self.refuse(f"its call cannot be repeated: {f'{type(error).__name__}: {error}'.removesuffix(': ')}")
+
+    def _play(self, call: Call, first: float, calls: int) -> None:
+        """Take turns as the client wants it.
+
+        Args:
+            first: seconds of the first step.
+        """
+        seconds = min(first, call.settle(1)) / call.calls
+        told = {"versions": versions(name for name in _TOLD if name in sys.modules)}
+        self._pipes.send({**stray(self._config), "test": self._test, "call": seconds, "calls": calls, **told})
+        while (message := self._pipes.receive()) is not None and "go" not in message:
+            if "warm" in message:
+                call.calls = message["calls"]
+                call.pad(message["padding"])
+                self._pipes.send({"placed": call.settle(message["warm"])})
+            else:
+                turn = watched(call.usual, message["rounds"], call.turn, message["rounds"])
+                turn["rounds"] = [seconds / call.calls for seconds in turn["rounds"]]
+                self._pipes.send({**turn, "cpu_time": turn["cpu_time"] / call.calls})
+
+    def refuse(self, why: str) -> NoReturn:
+        """End a test whose call cannot take turns."""
+        self._unrepeatable = why
+        raise UnrepeatableError(why)
+
+
+def main() -> None:
+    pipes = Pipes()
+    config = json.loads(sys.argv[1])
+    os.chdir(config["folder"])
+    own = ("-p", "fwbench.plugin", "-o", f"cache_dir={config['caches']}", "--continue-on-collection-errors")
+    code = pytest.main([*config["arguments"], *own], plugins=[Seat(config, pipes)])
+    pipes.send({"ended": int(code)})
+
+
+if __name__ == "__main__":
+    main()

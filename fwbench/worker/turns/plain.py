@@ -1,0 +1,272 @@
+"""Pairs of processes, one of base and one of head, that run the same plain tests, whose calls take turns."""
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fwbench import git
+from fwbench.compare.pair import Fault, Pair
+from fwbench.errors import UserError
+from fwbench.record.measurement import Failure, FailureKind
+from fwbench.record.plain import PlainTest
+from fwbench.worker.client.channel import Channel
+from fwbench.worker.client.conversation import Conversation
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.starting import STABLE_ALLOCATOR, command
+from fwbench.worker.turns.partner import SideError
+from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, take_turn
+from fwbench.worker.turns.sides import Side, within
+from fwbench.worker.turns.taken import Amounts, Taken
+
+_SEAT = Path("plugin") / "seat.py"
+
+# A step lasts at least so many seconds, so that reading the clock is none of it; the warm-up at least so many, and it
+# has at least so many steps, or one if a step takes longer.
+_STEP, _WARM, _WARM_STEPS = 5e-5, 0.02, 3
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """How pytest was called.
+
+    Attributes:
+        top: of the user's repository.
+        folder: in which it was called.
+        options: all arguments but `places`.
+        places: the files, folders and ids of tests that were named.
+        imported: folders of the user's repository from which something was imported.
+    """
+
+    top: Path
+    folder: Path
+    options: Sequence[str]
+    places: Sequence[str]
+    imported: Sequence[Path]
+
+
+class PlainPairs:
+    """Plays pairs of plain tests.
+
+    Args:
+        called: how pytest was called.
+        deadline: seconds after which a process that does not answer has failed.
+
+    Attributes:
+        unrepeatable: why tests cannot take turns, by test.
+    """
+
+    # One placing, as no program can be moved. Turns are short, as there may be hundreds of tests.
+    amounts = Amounts(placings=1, blocks=6, turn=0.005, seconds=8.0)
+
+    def __init__(self, base: Side, head: Side, called: Invocation, deadline: float) -> None:
+        self._sides = {"base": base, "head": head}
+        self._called, self._deadline = called, deadline
+        self._random = random.Random()
+        self.unrepeatable: dict[PlainTest, str] = {}
+
+    def play(self, tests: Sequence[PlainTest], arrived: Callable[[PlainTest, Pair | Fault], None]) -> None:
+        """Play a pair of each test, all of them in one process of each side, until one of these dies."""
+        left = list(tests)
+        while left:
+            left = left[self._share(left, arrived) :]
+
+    def _share(self, tests: Sequence[PlainTest], arrived: Callable[[PlainTest, Pair | Fault], None]) -> int:
+        """Play pairs from one pair of processes; return of how many tests."""
+        begun = time.monotonic()
+        noise = {
+            "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
+            "FWBENCH_PADDING": "x" * self._random.randrange(ENVIRONMENT),
+        }
+        done = itertools.count(1)
+        with contextlib.ExitStack() as stack:
+            seats = {
+                name: stack.enter_context(self._seat(name, tests, noise))
+                for name in self._random.sample(list(self._sides), 2)
+            }
+            start = 0.0
+            for test in tests:
+                try:
+                    played: Pair | Fault = self._pair(test, seats, start)
+                except SideError as error:
+                    played = error.fault
+                if test is tests[0] and isinstance(played, Pair):
+                    # The first test's own turns are few seconds beside the start of its processes.
+                    start = (time.monotonic() - begun) / len(tests)
+                arrived(test, played)
+                count = next(done)
+                if not all(seat.alive for seat in seats.values()):
+                    return count
+        return len(tests)
+
+    def _pair(self, test: PlainTest, seats: Mapping[str, "_Seat"], start: float) -> Pair:
+        """Let both sides' calls of a test take turns.
+
+        Args:
+            start: seconds of the processes' start that the pair has to bear.
+
+        Raises:
+            SideError: a side did not come to its benchmark, or failed.
+        """
+        begun = time.monotonic()
+        told = {name: seat.arrive(test) for name, seat in seats.items()}
+        over = {name: message for name, message in told.items() if "over" in message}
+        if not over:
+            taken = Taken(self.amounts, {name: _described(message) for name, message in told.items()})
+            try:
+                self._take_turns(seats, told, taken)
+            except _OverError as error:
+                over = {error.seat.name: error.message}
+        for name, seat in seats.items():
+            if name not in over and seat.alive:
+                message = seat.go_on(test)
+                if name == "head" or over:
+                    over |= {name: message} if message["over"] != "passed" else {}
+        for name in ("head", "base"):
+            if name in over:
+                raise self._error(test, seats[name], over)
+        return taken.pair("cpu", start + time.monotonic() - begun)
+
+    def _take_turns(self, seats: Mapping[str, "_Seat"], told: Mapping[str, Mapping[str, Any]], taken: Taken) -> None:
+        seconds = [message["call"] for message in told.values()]
+        calls = told["head"]["calls"] or max(1, math.ceil(_STEP / max(min(seconds), 1e-9)))
+        step = calls * max(seconds)
+        warm = 1 if step > _WARM else max(_WARM_STEPS, math.ceil(_WARM / step))
+        asked = {"calls": calls, "warm": warm, "padding": [self._random.randrange(size) for size in PADDINGS]}
+        order = self._random.sample(list(seats), len(seats))
+        taken.plan(max(seats[name].ask(asked, "placed")["placed"] for name in order), len(seats))
+        for block in range(taken.blocks):
+            for name in (*order, *reversed(order)):
+                turn = take_turn(seats[name], taken, {"rounds": taken.rounds}, "rounds")
+                taken.turn(0, block, name, turn["rounds"][1:], turn["cpu_time"])
+        taken.memory = {name: {} for name in seats}
+
+    def _error(self, test: PlainTest, seat: "_Seat", over: Mapping[str, Mapping[str, Any]]) -> SideError:
+        """What it means that a side is over without turns, or that head has failed."""
+        message = over[seat.name]
+        said, what = message["message"], message["over"]
+        said = "it does not use its benchmark" if what == "passed" else said
+        if what in ("unrepeatable", "passed"):
+            self.unrepeatable[test] = said
+        kinds: Mapping[str, FailureKind] = {"failed": "error", "died": "crashed"}
+        kind = kinds.get(what, "unavailable")
+        error = SideError(seat.side, Failure(kind, said, "build" if seat.name == "base" else None))
+        lost = seat.name == "head" and kind == "unavailable" and test not in self.unrepeatable and "base" not in over
+        error.fault = Fault(seat.name, seat.side.title, error.fault.failure, lost=lost)
+        return error
+
+    @contextlib.contextmanager
+    def _seat(self, name: str, tests: Sequence[PlainTest], noise: Mapping[str, str]) -> "Iterator[_Seat]":
+        side = self._sides[name]
+        folder = within(side.root, self._called.top, self._called.folder)
+        # Whole files, as a side may lack a test that was named.
+        named = dict.fromkeys(Path(place.partition("::")[0]) for place in self._called.places)
+        places = [within(side.root, self._called.top, each) if each.is_absolute() else each for each in named]
+        there = [str(place) for place in places if (folder / place).exists()]
+        imported = [str(within(side.root, self._called.top, entry)) for entry in self._called.imported]
+        variables = {**git.unbound(os.environ), **side.variables, **noise}
+        if not any(variable.startswith(("MALLOC_", "GLIBC_TUNABLES")) for variable in variables):
+            variables |= STABLE_ALLOCATOR
+        paths = (*imported, os.environ.get("PYTHONPATH", ""))
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        with Scratch() as scratch:
+            config = {
+                "tests": [test.name for test in tests],
+                "arguments": [*self._called.options, *there],
+                "folder": str(folder),
+                "caches": str(side.caches / "pytest"),
+                "side": name,
+                "tree": None if side.tree is None else str(side.tree.resolve()),
+                "root": str(side.root.resolve()),
+                "own": [],
+            }
+            variables["TMPDIR"] = str(scratch.path)
+            seat = _Seat(
+                side,
+                command(side.python, side.package / _SEAT, json.dumps(config), package=side.package),
+                variables,
+                self._deadline,
+            )
+            with contextlib.closing(seat):
+                yield seat
+
+
+class _OverError(Exception):
+    """A test that ended while it took turns."""
+
+    def __init__(self, seat: "_Seat", message: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.seat, self.message = seat, message
+
+
+class _Seat:
+    """A side's process, which runs tests one after another."""
+
+    def __init__(self, side: Side, started: Sequence[str], variables: Mapping[str, str], deadline: float) -> None:
+        self.side, self.name, self._deadline = side, side.name, deadline
+        self._channel = Channel(started, variables)
+        self._conversation = Conversation(self._channel, "its pytest")
+        self._died: Mapping[str, Any] | None = None
+        # Messages about tests that are not there, which come first, by test.
+        self._early: dict[str, Mapping[str, Any]] = {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can go on with another test."""
+        return self._died is None
+
+    def arrive(self, test: PlainTest) -> Mapping[str, Any]:
+        """Wait until the test has come to its benchmark, or is over."""
+        while (message := self._early.pop(test.name, None)) is None:
+            received = self._receive()
+            self._early[received.get("test", test.name)] = received
+        if "stray" in message:
+            name, file = message["stray"]
+            raise UserError(
+                f"{self.side.title} has a module {name!r}, but it was imported from {file}, so no change in it could "
+                "be seen: add the folder that holds it in the repository to pytest's configuration, as in "
+                "`pythonpath = src`."
+            )
+        return message
+
+    def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
+        """Send a message and wait for its answer.
+
+        Raises:
+            _OverError: the test has ended instead.
+        """
+        self._channel.send(message)
+        received = self._receive()
+        if answer not in received:
+            raise _OverError(self, received)
+        return dict(received)
+
+    def go_on(self, test: PlainTest) -> Mapping[str, Any]:
+        """Let the test go on, and return what became of it."""
+        self._channel.send({"go": True})
+        return self.arrive(test)
+
+    def close(self) -> None:
+        """End the process."""
+        self._channel.close(patience=0.0)
+
+    def _receive(self) -> Mapping[str, Any]:
+        if self._died is None:
+            message = self._conversation.receive(time.monotonic() + self._deadline, self._deadline)
+            if isinstance(message, dict) and "ended" not in message:
+                return message
+            said = self._conversation.said().strip().rpartition("\n")[2]
+            why = message.message if isinstance(message, Failure) else f"its pytest ended early ({said})"
+            self._died = {"over": "died", "message": why}
+        return self._died
+
+
+def _described(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {"settings": {}, "versions": message["versions"]}

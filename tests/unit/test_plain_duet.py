@@ -1,0 +1,281 @@
+"""Plain tests of pytest-benchmark's in a duet: a real repository, real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+
+from fwbench.compare.pair import Pair
+from fwbench.gates import kept
+from fwbench.plugin import plain
+from fwbench.plugin.seat import Call, Seat, UnrepeatableError
+from fwbench.record.plain import PlainTest
+from tests.unit.shared import ALONE
+
+SOURCE = "import time\n\n\ndef nap():\n    time.sleep(0.001)\n    return 1\n\n\ndef same():\n    return 2\n"
+BENCHMARKS = """
+import os
+
+import pytest
+import words
+
+
+@pytest.fixture(scope="module")
+def given():
+    return 3
+
+
+def test_nap(benchmark, given):
+    assert benchmark(words.nap) + 2 == given
+
+
+class TestGroup:
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_same(self, benchmark, n, tmp_path):
+        assert benchmark(words.same) == 2
+        assert benchmark.stats.stats.rounds >= 1
+
+
+def test_arranged(benchmark):
+    data = []
+    benchmark.pedantic(lambda own: own.append(1), setup=lambda: ((data,), {}), teardown=list.clear, rounds=9)
+    assert data == []
+
+
+def test_wrong(benchmark):
+    assert benchmark(words.same) == 2
+
+
+def test_dies(benchmark):
+    benchmark(words.same)
+
+
+def test_one_round(benchmark):
+    assert benchmark.pedantic(words.same, rounds=1) == 2
+
+
+def test_unused(benchmark):
+    pass
+
+
+def test_skips(benchmark):
+    pytest.skip("no such device")
+
+
+def test_without():
+    raise AssertionError
+"""
+SETTINGS = '[tool.pytest.ini_options]\ntestpaths = ["bench"]\npythonpath = ["src"]\nfilterwarnings = ["ignore"]\n'
+
+
+def ran(folder, *command):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A repository with a commit, without fwbench in it."""
+    folder = tmp_path_factory.mktemp("words")
+    for name, text in {"src/words.py": SOURCE, "bench/test_words.py": BENCHMARKS, "pyproject.toml": SETTINGS}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    ran(folder, "git", "init", "-q")
+    ran(folder, "git", "add", "-A")
+    ran(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
+    return folder
+
+
+def duet(folder, *arguments):
+    """The kinds and notes of a duet's findings by benchmark, and the outcomes of its tests."""
+    summary, junit = folder / "summary.json", folder / "junit.xml"
+    options = (*ALONE, "-q", "--benchmark-only", f"--fwbench-summary={summary}", f"--junitxml={junit}", *arguments)
+    done = ran(folder, sys.executable, "-m", "pytest", *options)
+    assert summary.exists(), done.stdout + done.stderr
+    outcome = json.loads(summary.read_text())
+    found = {}
+    for each in outcome["findings"]:
+        kind, note = each["kind"], each["note"]
+        found.setdefault(each["benchmark"].partition("::")[2], {})[each["metric"]] = (kind, note)
+    tests = {}
+    for case in ElementTree.parse(junit).iter("testcase"):
+        tests[case.get("name")] = next((child.tag for child in case), "passed")
+    return SimpleNamespace(found=found, notes=outcome["notes"], tests=tests, code=done.returncode, said=done.stdout)
+
+
+@pytest.fixture(scope="module")
+def changed(repository):
+    """A duet of a changed working tree with its commit."""
+    source, benchmarks = repository / "src" / "words.py", repository / "bench" / "test_words.py"
+    source.write_text(SOURCE.replace("0.001", "0.004"))
+    text = BENCHMARKS.replace(
+        "def test_wrong(benchmark):\n    assert benchmark(words.same) == 2",
+        "def test_wrong(benchmark):\n    assert benchmark(words.same) == 3",
+    )
+    text = text.replace("def test_dies(benchmark):\n", "def test_dies(benchmark):\n    os._exit(7)\n")
+    benchmarks.write_text(f"{text}\n\ndef test_new(benchmark):\n    assert benchmark(words.same) == 2\n")
+    yield duet(repository, "--fwbench-against=HEAD")
+    ran(repository, "git", "checkout", "-q", ".")
+
+
+def test_a_slower_call_fails_its_test(changed):
+    assert changed.found["test_nap"]["latency"][0] == "regressed"
+    assert changed.tests["test_nap"] == "failure"
+    assert changed.code == 1
+
+
+def test_unchanged_calls_pass(changed):
+    for name in ("TestGroup::test_same[1]", "TestGroup::test_same[2]", "test_arranged"):
+        assert changed.found[name]["latency"][0] in ("unchanged", "inconclusive")
+        assert changed.tests[name.rpartition("::")[2]] == "passed"
+
+
+def test_what_fails_in_head_fails_here_and_a_test_that_kills_its_process_spares_the_others(changed):
+    assert changed.found["test_wrong"][""][0] == changed.found["test_dies"][""][0] == "failed"
+    assert "exit code 7" in changed.found["test_dies"][""][1]
+    assert changed.tests["test_wrong"] == changed.tests["test_dies"] == "failure"
+
+
+def test_what_base_has_not_is_new_and_measured_in_the_usual_way(changed):
+    assert changed.found["test_new"][""][0] == "new"
+    assert changed.tests["test_new"] == "passed"
+
+
+def test_what_cannot_take_turns_is_told_and_measured_in_the_usual_way(changed):
+    for name in ("test_one_round", "test_unused"):
+        assert name not in changed.found
+        assert [note for note in changed.notes if name in note]
+        assert changed.tests[name] == "passed"
+
+
+def test_what_is_skipped_or_has_no_benchmark_is_left_alone(changed):
+    assert changed.tests["test_skips"] == changed.tests["test_without"] == "skipped"
+    assert not {"test_skips", "test_without"} & changed.found.keys()
+
+
+def test_pairs_are_kept_and_taken_again(changed, repository):
+    """They lie in the run's journal, as those of workloads do."""
+    (journal,) = (repository / ".benchmarks" / "journal").iterdir()
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    pairs = [kept.pair(line) for line in lines if "pair" in line]
+    assert {(stage, test) for stage, test, _ in pairs} >= {("screening", PlainTest("bench/test_words.py::test_nap"))}
+    assert all({"latency", "cpu_time"} == pair.differences.keys() for _, _, pair in pairs)
+    without = {name: value for name, value in next(line for line in lines if "pair" in line).items() if name != "test"}
+    with pytest.raises(ValueError, match="test"):
+        kept.pair(without)
+
+
+def test_a_module_of_head_in_base_ends_the_run(repository, tmp_path):
+    """As of a package that was installed from the working tree in a way that no search path shows."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('words', {str(repository / 'src' / 'words.py')!r})\n"
+        "sys.modules['words'] = module = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(module)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(hidden)}
+    command = (sys.executable, "-m", "pytest", *ALONE, "-q", "--benchmark-only", "--fwbench-against=HEAD", "-k", "nap")
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "'words'" in done.stdout + done.stderr
+
+
+class Pipes:
+    """A client that wants these steps, turns and nothing more."""
+
+    def __init__(self, *messages):
+        self.messages, self.sent = [*messages, {"go": True}], []
+
+    def send(self, message):
+        self.sent.append(message)
+
+    def receive(self):
+        return self.messages.pop(0)
+
+
+CONFIG = {"tests": ["a"], "tree": None}
+
+
+def test_a_step_is_as_many_calls_as_asked_and_their_times_are_of_one_call():
+    count = []
+    pipes = Pipes({"calls": 5, "warm": 3, "padding": [8]}, {"rounds": 4})
+    Seat(CONFIG, pipes).take_turns(Call(count.append, lambda: ((1,), {})), calls=0)
+    assert len(count) == 2 + 5 * (3 + 4)
+    came, placed, turn = pipes.sent
+    assert (came["test"], came["calls"]) == ("", 0)
+    assert len(turn["rounds"]) == 4
+    assert 0 < min(turn["rounds"]) < placed["placed"]
+
+
+def test_what_is_arranged_and_cleared_is_not_timed(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def later(seconds):
+        now[0] += seconds
+
+    call = Call(lambda: later(1.0), lambda: later(10.0) or ((), {}), lambda: later(100.0))
+    assert call.settle(3) == 1.0
+    assert now[0] == 3 * 111.0
+
+
+@pytest.mark.parametrize("numbers", [[1], [1, 2], range(9)])
+def test_a_call_that_uses_up_its_input_cannot_be_repeated(numbers):
+    pipes = Pipes({"calls": 5, "warm": 3, "padding": []}, {"rounds": 4})
+    left = iter(numbers)
+    with pytest.raises(UnrepeatableError, match="StopIteration"):
+        Seat(CONFIG, pipes).take_turns(Call(next, lambda: ((left,), {})), calls=0)
+
+
+def test_the_first_call_may_fail_as_the_test_would():
+    with pytest.raises(ZeroDivisionError):
+        Seat(CONFIG, Pipes()).take_turns(Call(lambda: 1 / 0, lambda: ((), {})), calls=0)
+
+
+def test_what_nobody_awaits_is_no_call():
+    async def later():
+        return 1
+
+    with pytest.raises(UnrepeatableError):
+        Seat(CONFIG, Pipes()).take_turns(Call(later, lambda: ((), {})), calls=0)
+
+
+def test_a_second_benchmark_in_a_test_cannot_take_turns():
+    seat = Seat(CONFIG, Pipes())
+    seat.take_turns(Call(int, lambda: ((), {})), calls=0)
+    with pytest.raises(UnrepeatableError):
+        seat.take_turns(Call(int, lambda: ((), {})), calls=0)
+
+
+def test_results_are_waited_for(monkeypatch):
+    """Frameworks hand over arrays that they have yet to compute."""
+    waited = []
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(block_until_ready=waited.append))
+    cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=lambda: waited.append("torch"))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    Call(lambda: 7, lambda: ((), {})).settle(2)
+    assert waited == [7, "torch", 7, "torch"]
+
+
+def test_places_are_told_from_options(tmp_path):
+    names = SimpleNamespace(file_or_dir=["tests", "other::test_a"])
+    called = SimpleNamespace(args=("-k", "tests", "-x", "tests", "other::test_a"), dir=tmp_path)
+    config = SimpleNamespace(invocation_params=called, known_args_namespace=names)
+    found = plain.invocation(config, tmp_path)
+    assert (list(found.options), list(found.places)) == (["-k", "tests", "-x"], ["tests", "other::test_a"])
+
+
+def test_a_pair_of_a_plain_test_is_read_as_it_was_written():
+    sides = {"base": [1.0], "head": [1.0]}
+    values = {side: {"latency": 1.0} for side in sides}
+    described = {side: {"settings": {}, "versions": {}} for side in sides}
+    pair = Pair({"latency": 0.5}, sides, values, described, 0.0, 2.0)
+    line = json.loads(json.dumps({"stage": "screening", "test": "a", "pair": pair.to_json()}))
+    stage, test, read = kept.pair(line)
+    assert (stage, test) == ("screening", PlainTest("a"))
+    assert (read.differences, read.rounds, read.seconds) == (pair.differences, sides, 2.0)
