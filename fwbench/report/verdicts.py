@@ -13,6 +13,8 @@ _HEADER = ("benchmark", "metric", "base", "head", "change", "interval", "from", 
 _LONGEST = 500
 # Characters of a cell on the terminal.
 _WIDEST = 120
+# Rows on the terminal from which on those that say nothing happened are left out.
+_MANY = 60
 # Benchmarks named in a note that many share.
 _NAMED = 6
 # The kinds of findings that stand in other words than their own.
@@ -21,13 +23,18 @@ _SAYS = {"incomparable": "not comparable", "program": "with a changed program"}
 
 def lines(outcome: Outcome) -> list[str]:
     """For the terminal: changed programs, which are exact; a row a metric, the gravest first; then the notes."""
-    cells = [_row(finding) for finding in _sorted(outcome) if finding.metric]
+    findings = [finding for finding in _sorted(outcome) if finding.metric]
+    shown = [finding for finding in findings if len(findings) <= _MANY or finding.kind != "unchanged"]
+    cells = [_row(finding) for finding in shown]
+    left_out = len(findings) - len(shown)
+    more = f"{left_out} unchanged rows are not shown: --fwbench-summary=FILE.json holds them" if left_out else ""
     rows = [_HEADER, *([text.line(cell, _WIDEST) for cell in row] for row in cells)]
     return [
         text.line(f"{outcome.head}, against {outcome.base}"),
         *map(text.line, _programs(outcome)),
         *(text.columns(rows) if len(rows) > 1 else ()),
         *map(text.line, _notes(outcome)),
+        *filter(None, [more]),
         headline(outcome),
     ]
 

@@ -157,3 +157,13 @@ def test_names_mean_nothing_to_markdown():
         r"| x.py::test\[a&#124;b\]\*&lt;img src=x&gt;\*\_c\_\`d\` \# \[e\](f) &amp;amp; \~g\~ \\&#124; http | latency |"
     )
     assert "n&#124;o" in text
+
+
+def test_of_hundreds_of_rows_those_that_say_something_are_shown():
+    found = [finding(name=f"test_{number}") for number in range(99)]
+    shown = lines(outcome(*found, finding("regressed", name="test_slow")))
+    assert [line for line in shown if line.startswith("test_")] == [
+        line for line in shown if line.startswith("test_slow")
+    ]
+    assert [line for line in shown if "99 unchanged" in line]
+    assert sum(line.startswith("test_") for line in lines(outcome(*found[:50]))) == 50
