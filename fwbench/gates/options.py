@@ -40,8 +40,9 @@ def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
     Raises:
         pytest.UsageError: it is such a run.
     """
-    for name in ("disable", "skip"):
-        if config.getoption(f"--benchmark-{name}"):
+    # A project's settings may switch benchmarks off, which pytest-benchmark's other option overrides.
+    for name, other in (("disable", "enable"), ("skip", "only")):
+        if config.getoption(f"--benchmark-{name}") and not config.getoption(f"--benchmark-{other}"):
             raise pytest.UsageError(f"--benchmark-{name} measures nothing that {option} could {purpose}: leave it out.")
     if config.getoption("dist", "no") != "no":
         raise pytest.UsageError(f"{option} {NOT_PARALLEL}")

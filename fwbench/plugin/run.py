@@ -299,6 +299,11 @@ class Run:
             seconds = self._spent.pop(report.nodeid, report.duration)
             self._plan.took(report.nodeid, seconds if report.when == "call" and report.passed else None)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_timeout_set_timer(self) -> bool | None:
+        """Let pytest-timeout end no test of a duet: the first one waits for all of it."""
+        return True if self._is_duet else None
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Run the loop; pytest does not call this after a usage error, and runs no test after collection errors."""

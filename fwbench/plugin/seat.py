@@ -219,6 +219,17 @@ class Seat:
         if self._used:
             self.refuse("it uses its benchmark twice")
         self._used = True
+        # Coverage, or a debugger, would be measured with the call.
+        instruments = sys.gettrace(), sys.getprofile()
+        sys.settrace(None)
+        sys.setprofile(None)
+        try:
+            self._begin(call, calls)
+        finally:
+            sys.settrace(instruments[0])
+            sys.setprofile(instruments[1])
+
+    def _begin(self, call: Call, calls: int) -> None:
         first = call.settle(1)
         if inspect.isawaitable(call.result):
             if inspect.iscoroutine(call.result):
