@@ -33,8 +33,6 @@ Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]],
 # and on a CPU the time to load a cached program, as a share of its compile time. On a GPU each round compiles anew.
 _CALLS, _START, _LOADING = 6, 3.0, 0.25
 
-# Servers start anew for each batch of rounds, which takes as long as a small program's round. So many share them.
-_TOGETHER = 4
 
 # Lanes that take turns share light load: twice as much as disturbs one process leaves their ratio as it is
 # (docs/evidence/interference.md).
@@ -223,11 +221,9 @@ def _first(waiting: Sequence[Contest]) -> list[Contest]:
     if without := [contest for contest in waiting if math.isinf(contest.width)]:
         return without
     if unknown := sorted((each for each in waiting if each.width > EQUAL), key=lambda contest: contest.price):
-        like = sum(contest.price <= 2 * unknown[0].price for contest in unknown)
-        return unknown[: max(like, _TOGETHER)]
-    widest = sorted(waiting, key=lambda contest: contest.width, reverse=True)
-    like = sum(contest.width >= widest[0].width / 2 for contest in widest)
-    return widest[: max(like, _TOGETHER)]
+        return [contest for contest in unknown if contest.price <= 2 * unknown[0].price]
+    widest = max(contest.width for contest in waiting)
+    return [contest for contest in waiting if contest.width >= widest / 2]
 
 
 def _expect(contests: Sequence[Contest]) -> None:

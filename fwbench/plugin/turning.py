@@ -16,6 +16,7 @@ from fwbench.suite.profiles import TURNS
 from fwbench.suite.selection import Selection
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.lanes import Lanes
+from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side
 
 
@@ -56,9 +57,11 @@ def take_turns(session: Session, project: Project, progress: Progress, begun: fl
     assert session.caches
     here = Side("here", "this run", PACKAGE, session.caches.path, project.root, project.path, pythons=asked.pythons)
     names = {contest.workload: contest.lanes for contest in open_}
-    lanes = Lanes(here, names, project.models, session.machine, asked.device, asked.protocol.deadline)
+    servers = Servers(swapped=False)
+    lanes = Lanes(here, names, project.models, session.machine, asked.device, asked.protocol.deadline, servers)
     end = time.monotonic() + seconds_left(begun, asked.minutes)
     try:
-        decide(open_, lanes.play, lambda: end - time.monotonic(), session.keep, progress.line)
+        with servers:
+            decide(open_, lanes.play, lambda: end - time.monotonic(), session.keep, progress.line)
     except UserError as error:
         raise pytest.Session.Interrupted(str(error)) from None

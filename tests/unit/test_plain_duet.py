@@ -72,8 +72,11 @@ def test_without():
 SETTINGS = '[tool.pytest.ini_options]\ntestpaths = ["bench"]\npythonpath = ["src"]\nfilterwarnings = ["ignore"]\n'
 
 
-def ran(folder, *command):
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def ran(folder, *command, **variables):
+    # A run under xdist hands its variables down, and pytest-benchmark takes them as a word to switch itself off.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**inherited, **variables}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -178,9 +181,8 @@ def test_a_module_of_head_in_base_ends_the_run(repository, tmp_path):
         "sys.modules['words'] = module = importlib.util.module_from_spec(spec)\n"
         "spec.loader.exec_module(module)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(hidden)}
     command = (sys.executable, "-m", "pytest", *ALONE, "-q", "--benchmark-only", "--fwbench-against=HEAD", "-k", "nap")
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False, env=environment)
+    done = ran(repository, *command, PYTHONPATH=str(hidden))
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "'words'" in done.stdout + done.stderr
 

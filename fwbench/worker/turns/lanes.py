@@ -14,6 +14,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.turns.partner import Partner, Seat
 from fwbench.worker.turns.rounds import Rounds, take_turn
+from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import SLOW, Amounts, Taken, gated
 
@@ -70,7 +71,7 @@ class Lanes(Rounds[Round]):
     Args:
         side: where all of them find fwbench, the user's modules and their interpreters.
         lanes: names, by workload.
-        models, machine, device, deadline: as `Rounds` has them.
+        models, machine, device, deadline, servers: as `Rounds` has them.
     """
 
     # One placing, as rounds are the replicates, and each has new memory. Up to 24 short turns of each lane, of slow
@@ -87,8 +88,9 @@ class Lanes(Rounds[Round]):
         machine: Machine,
         device: str,
         deadline: float,
+        servers: Servers | None = None,
     ) -> None:
-        super().__init__(models, machine, device, deadline)
+        super().__init__(models, machine, device, deadline, servers=servers)
         if device == "gpu":
             # There a call that is waited for shows less than one of many whose queue is full.
             self.amounts = dataclasses.replace(self.amounts, single=SLOW)

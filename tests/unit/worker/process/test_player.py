@@ -40,7 +40,8 @@ def clock(monkeypatch):
 
 def player(program, extra=0.0):
     made = players.Player.__new__(players.Player)
-    made.program, made._extra, made._units, made._padding, made._device = program, extra, 0, [], "cpu"
+    players.Turns.__init__(made, program.step, program.wait, extra)
+    made.program, made._device = program, "cpu"
     return made
 
 
@@ -226,6 +227,6 @@ def test_what_starts_a_process_is_no_module_of_the_users(tmp_path, monkeypatch):
     module = type(sys)("theirs")
     module.__file__ = str(tmp_path / "fwbench" / "worker" / "process" / "start.py")
     monkeypatch.setitem(sys.modules, "__mp_main__", module)
-    assert players._stray(job) == {}
+    assert players.stray(job) == {}
     monkeypatch.setitem(sys.modules, "theirs", module)
-    assert players._stray(job) == {"stray": ["theirs", module.__file__]}
+    assert players.stray(job) == {"stray": ["theirs", module.__file__]}

@@ -84,6 +84,19 @@ def test_sides_that_cannot_swap_servers_have_new_ones_in_each_round(played, side
     assert script.servers == {"base": 8, "head": 8}
 
 
+def test_lanes_keep_their_own_servers_and_share_them_by_lot_where_they_may(monkeypatch):
+    script = Script(same)
+    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
+    sides = BASE, dataclasses.replace(HEAD, python="/opt/python")
+    for seats, kept in ((sides, True), (sides, False), (ALIKE, True)):
+        script.servers.clear()
+        with Servers(swapped=not kept) as servers:
+            pairs = Pairs(*seats, CATALOG, machine(), "cpu", 60.0, seed=0, servers=servers)
+            rounds = [pairs.play((ONE,))[ONE] for _ in range(ROUNDS)]
+        assert not [each for each in rounds if isinstance(each, Fault)]
+        assert sum(script.servers.values()) == (2 if kept else 2 * ROUNDS)
+
+
 def test_after_a_fault_there_are_new_servers(played):
     script = Script(same)
     script.faults["head", 2] = ("built", "error", "it fails")
