@@ -1,7 +1,7 @@
-"""What a measurement depends on besides its workload and its protocol, noted so that a later run can compare.
+"""The conditions of a run: what a measurement depends on besides its workload and its protocol.
 
-The journal's header holds it. A run that resumes a journal takes a measurement from it only where all of this is as it
-was, so whatever is left out here must not change a number.
+A journal's header holds them, and a run takes a measurement from a journal only where all of them are as they were. So
+whatever is left out here must not change a number.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from fwbench.models import CATALOG
 from fwbench.models.model import Model
 from fwbench.models.project import Project, complete
 from fwbench.parity.sources import sources
-from fwbench.record.lanes import LANES, recorded
+from fwbench.record.lanes import LANES, Lane, recorded
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
 from fwbench.text import line, storable
@@ -33,7 +33,7 @@ from fwbench.worker.client.starting import PACKAGE
 
 # Fields of a selection that change no number, or that workload, protocol, machine or interpreters already hold; all
 # others are settings.
-_TOLD = frozenset(
+_ELSEWHERE = frozenset(
     {
         *("protocol", "suite", "asked", "settings", "study", "pythons", "device"),
         *("threads", "patience", "minutes", "devices", "scaling"),
@@ -42,10 +42,6 @@ _TOLD = frozenset(
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
-# Packages besides a lane's own distributions that its arithmetic comes from.
-_EVERYWHERE = ("numpy",)
-
-_DIGITS = 16
 # Most characters of a condition in a sentence.
 _QUOTED = 200
 
@@ -66,9 +62,9 @@ def conditions(
         plugins: of pytest; every `conftest.py` is one.
     """
     asked = list(workloads)
-    lanes = list(dict.fromkeys(workload.lane for workload in asked))
-    frameworks = dict.fromkeys(LANES[lane].framework for lane in lanes)
-    pythons = {framework: selection.pythons.get(framework, sys.executable) for framework in frameworks}
+    lanes = [LANES[name] for name in dict.fromkeys(workload.lane for workload in asked)]
+    pythons = {lane.framework: selection.pythons.get(lane.framework, sys.executable) for lane in lanes}
+    variables, caches = recorded(lanes), {name for lane in lanes for name in lane.caches}
     models = [project.models[name] for name in dict.fromkeys(workload.model for workload in asked)]
     modules, imported = _followed(models, project)
     top, commit, changes = _repository(project.root, storage)
@@ -78,7 +74,7 @@ def conditions(
         "settings": {
             field.name: getattr(selection, field.name)
             for field in dataclasses.fields(selection)
-            if field.name not in _TOLD
+            if field.name not in _ELSEWHERE
         },
         "code": {
             "commit": commit,
@@ -86,9 +82,9 @@ def conditions(
             "modules": modules | _loaded(project.root, top, plugins),
             "fwbench": f"{fwbench.__version__} ({_package()})",
         },
-        "environment": _variables(lanes),
+        "environment": {n: v for n, v in sorted(os.environ.items()) if n.startswith(variables) and n not in caches},
         "pythons": pythons,
-        "interpreters": {python: interpreter(python) for python in dict.fromkeys(pythons.values())},
+        "interpreters": {python: interpreter(python) for python in pythons.values()},
         "imported": imported,
     }
     # Through JSON, so that it equals what is read back.
@@ -97,52 +93,54 @@ def conditions(
 
 
 def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Why nothing of one run may be used in another: one phrase per reason.
-
-    Args:
-        then, now: their conditions.
-    """
-    yield from differences({"profile": then["profile"]}, {"profile": now["profile"]})
-    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
-    both_gpus = then["machine"].get("device") == now["machine"]["device"] == "gpu"
-    left_out = {"memory"} if both_gpus else {"memory", "accelerator"}
-    machines = ({n: v for n, v in of["machine"].items() if n not in left_out} for of in (then, now))
-    yield from differences(*machines)
-    yield from differences(then["settings"], now["settings"])
-    yield from differences(*({name: of["code"][name] for name in ("commit", "fwbench")} for of in (then, now)))
+    """Why nothing of a run under the conditions `then` may be used now: a phrase per difference."""
+    yield from differences(*map(_of_run, (then, now)))
     if then["code"]["changes"] != now["code"]["changes"]:
         yield "other uncommitted changes"
     # A module that only one of the runs has loaded comes from an edited module, or from other tests.
-    for module in sorted(then["code"]["modules"].keys() & now["code"]["modules"].keys()):
-        if then["code"]["modules"][module] != now["code"]["modules"][module]:
-            yield f"{module} has changed"
+    modules = then["code"]["modules"]
+    yield from changed({n: v for n, v in now["code"]["modules"].items() if n in modules}, modules.get)
 
 
 def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload) -> Iterator[str]:
-    """Why no measurement of a workload may be used: what differs in its lane alone, one phrase per difference."""
+    """Why no measurement of a workload may be used now: what differs in its lane, a phrase per difference."""
     lane = LANES[workload.lane]
-    names = recorded([lane])
-    yield from differences(*({n: v for n, v in of["environment"].items() if n.startswith(names)} for of in (then, now)))
-    pythons = [of["pythons"].get(lane.framework) for of in (then, now)]
-    yield from differences(*({f"interpreter of {lane.framework}": python} for python in pythons))
-    before, after = (of["interpreters"].get(python, {}) for of, python in zip((then, now), pythons, strict=True))
-    yield from differences(*({"Python": installation.get("version")} for installation in (before, after)))
-    imported = now["imported"].get(workload.model, ())
-    relevant = {_normal(name) for name in (*lane.distributions, *lane.libraries, *_EVERYWHERE, *imported, lane.package)}
-    relevant.discard("fwbench")
-    installed = (installation.get("distributions", {}) for installation in (before, after))
-    yield from differences(*({name: of[name] for name in relevant & of.keys()} for of in installed))
+    # NumPy's arithmetic is in every lane. Of fwbench the whole run's conditions tell.
+    names = (*lane.distributions, *lane.libraries, "numpy", *now["imported"].get(workload.model, ()), lane.package)
+    relevant = {_normal(name) for name in names} - {"fwbench"}
+    yield from differences(*(_of_lane(of, lane, relevant) for of in (then, now)))
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What differs between two mappings: a phrase each."""
+    """A phrase for each difference between two mappings."""
     for name in sorted(then.keys() | now.keys()):
         before, after = then.get(name), now.get(name)
         if before != after:
-            yield f"{name} {_told(before)} then, {_told(after)} now"
+            yield f"{name} {_quoted(before)} then, {_quoted(after)} now"
 
 
-def _told(value: object) -> str:
+def changed(texts: Mapping[str, str], other: Callable[[str], str | None]) -> Iterator[str]:
+    """A phrase for each text, a digest by its name, that is another one elsewhere."""
+    return (f"{name} has changed" for name, digest in sorted(texts.items()) if other(name) != digest)
+
+
+def _of_run(of: Mapping[str, Any]) -> dict[str, Any]:
+    machine, code = of["machine"], of["code"]
+    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
+    left_out = {"memory"} if machine.get("device") == "gpu" else {"memory", "accelerator"}
+    machine = {name: value for name, value in machine.items() if name not in left_out}
+    return {"profile": of["profile"], **machine, **of["settings"], "commit": code["commit"], "fwbench": code["fwbench"]}
+
+
+def _of_lane(of: Mapping[str, Any], lane: Lane, distributions: set[str]) -> dict[str, Any]:
+    python = of["pythons"].get(lane.framework)
+    installed = of["interpreters"].get(python, {})
+    variables = {name: value for name, value in of["environment"].items() if name.startswith(recorded([lane]))}
+    versions = {name: number for name, number in installed.get("distributions", {}).items() if name in distributions}
+    return {**variables, f"interpreter of {lane.framework}": python, "Python": installed.get("version"), **versions}
+
+
+def _quoted(value: object) -> str:
     if value is None:
         return "not there"
     text = line(" ".join(map(str, value)) if isinstance(value, list) else str(value), _QUOTED)
@@ -154,53 +152,38 @@ def _told(value: object) -> str:
 
 
 def _repository(folder: Path, storage: Path) -> tuple[Path | None, str | None, str | None]:
-    """The top of the repository that contains a folder, its commit, and a digest of its changes.
+    """The top of the repository that contains a folder, its commit, and a digest of what the commit does not hold.
 
-    All are None where git does not answer: then what tests have loaded is noted file by file.
+    The digest is empty if the commit holds everything. All are None where git does not answer: then what tests have
+    loaded is noted file by file.
+
+    Args:
+        storage: the folder of records, which are not code.
     """
     try:
         top = git.top(folder)
-        if isinstance(top, Path):
-            commit = git.commit(top, "HEAD")
-            return top, commit, _changes(top, commit, storage)
+        if not isinstance(top, Path):
+            return None, None, None
+        commit = git.commit(top, "HEAD")
+        within = storage.resolve()
+        records = f":(exclude,literal){within.relative_to(top).as_posix()}" if top in within.parents else ""
+        where = (".", *filter(None, [records]))
+        # On a branch without a commit, everything differs from the empty tree.
+        held = commit or os.fsdecode(git.answer(top, "hash-object", "-t", "tree", "--stdin")).strip()
+        plain = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--submodule=diff")
+        differing = git.answer(top, "diff", held, *plain, "--", *where)
+        new, _ = git.untracked(top, *where)
     except UserError:
-        pass
-    return None, None, None
-
-
-def _changes(top: Path, commit: str | None, storage: Path) -> str:
-    """Digest of what a repository's commit does not hold; empty if the commit holds everything.
-
-    Args:
-        commit: None: a branch without a commit.
-        storage: the folder of records, which are not code.
-
-    Raises:
-        UserError: git fails.
-    """
-    where = ["."]
-    within = storage.resolve()
-    if within.is_relative_to(top) and within != top:
-        where.append(f":(exclude,literal){within.relative_to(top).as_posix()}")
-    plain = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--submodule=diff")
-    held = commit or os.fsdecode(git.answer(top, "hash-object", "-t", "tree", "--stdin")).strip()
-    changed = git.answer(top, "diff", held, *plain, "--", *where)
-    names, _ = git.untracked(top, *where)
-    digest = hashlib.sha256(changed)
-    for name in names:
-        digest.update(b"\0" + name + b"\0" + _contents(top / os.fsdecode(name)))
-    return digest.hexdigest()[:_DIGITS] if changed or names else ""
+        return None, None, None
+    texts = (part for name in new for part in (b"\0" + name + b"\0", _contents(top / os.fsdecode(name))))
+    return top, commit, _digest([differing, *texts]) if differing or new else ""
 
 
 @functools.cache
 def _package() -> str:
     """Digest of this fwbench's own files."""
-    digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(f"\0{path.relative_to(PACKAGE)}\0".encode())
-            digest.update(_contents(path))
-    return digest.hexdigest()[:_DIGITS]
+    files = [path for path in sorted(PACKAGE.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    return _digest(part for p in files for part in (f"\0{p.relative_to(PACKAGE)}\0".encode(), _contents(p)))
 
 
 def _loaded(root: Path, top: Path | None, plugins: Iterable[object]) -> dict[str, str]:
@@ -213,7 +196,7 @@ def _loaded(root: Path, top: Path | None, plugins: Iterable[object]) -> dict[str
         path = Path(file)
         if path.is_absolute() and not _INSTALLED & {*path.parts} and not os.path.normcase(path).startswith(folders):
             name = path.relative_to(root) if path.is_relative_to(root) else path
-            digests[str(name)] = hashlib.sha256(_contents(path)).hexdigest()[:_DIGITS]
+            digests[str(name)] = _digest([_contents(path)])
     return digests
 
 
@@ -243,15 +226,14 @@ def _contents(path: Path) -> bytes:
         return b""
 
 
-# Environment
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:16]
 
 
-def _variables(lanes: Iterable[str]) -> dict[str, str]:
-    """The variables that are set and change what these lanes measure."""
-    chosen = [LANES[lane] for lane in lanes]
-    names = recorded(chosen)
-    caches = {name for lane in chosen for name in lane.caches}
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(names) and name not in caches}
+# Versions
 
 
 @functools.cache
@@ -272,18 +254,9 @@ def interpreter(python: str) -> dict[str, Any]:
         except UserError:
             # The worker reports it.
             version, path = None, []
-    versions: dict[str, str] = {}
-    for folder in path:
-        try:
-            names = os.listdir(folder or ".")
-        except OSError:
-            continue
-        for name in names:
-            # The folder's name holds the distribution's name and version; reading each metadata file would take 0.2 s.
-            distribution, dash, number = name.removesuffix(".dist-info").partition("-")
-            if dash and name.endswith(".dist-info"):
-                versions.setdefault(_normal(distribution), number)
-    return {"version": version, "distributions": dict(sorted(versions.items()))}
+    # Folders' names hold name and version; reading each metadata file would take 0.2 s. The first folder's is imported.
+    found = [file.stem.split("-", 1) for folder in reversed(path) for file in Path(folder).glob("*-*.dist-info")]
+    return {"version": version, "distributions": {_normal(name): number for name, number in found}}
 
 
 def _normal(name: str) -> str:

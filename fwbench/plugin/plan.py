@@ -1,24 +1,22 @@
-"""How long a run will take: its protocol's windows, and the rest from a record, from this run or from a table.
+"""The time that a run takes: of each benchmark what it took last on this machine, else rough figures.
 
-    a benchmark = windows (of the protocol: the same everywhere) + work (start, building, compiling, slow calls)
-
-The windows are computed as the worker spends them. The work comes from a record of the same workload on this machine,
-or else from a table (`fwbench.suite.costs`). What the run has taken so far corrects what is left.
+What the run has taken so far corrects what is left.
 """
 
 import contextlib
-import dataclasses
 import math
+import statistics
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from fwbench.compare.statistics import SCREENING
 from fwbench.errors import UserError
 from fwbench.machine import Machine
-from fwbench.machine.disturbances import loaded
-from fwbench.meters.energy import POLLING, SHORTEST_WINDOW
+from fwbench.meters.energy import POLLING, SHORTEST_WINDOW, counter
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED
 from fwbench.record.journal import oldest_first
 from fwbench.record.measurement import Measurement
@@ -29,7 +27,7 @@ from fwbench.suite.costs import cost, start
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.turns.pairs import Pairs
 
-# This machine's newest journals are read until they know every workload: at most so many, and so many bytes in all.
+# This machine's newest journals are read until they know every benchmark: at most so many, and so many bytes in all.
 _JOURNALS = 5
 _BYTES = 32 * 2**20
 
@@ -41,270 +39,194 @@ _TIMED = ("warm-up", "latency", "throughput", "energy")
 _OTHER_CALLS = 3
 _STEADY_CALLS = 2
 
-# Seconds of work assumed to have been planned rightly, so that one small benchmark corrects little.
+# Seconds assumed to have been planned rightly, so that one small benchmark corrects little.
 _PRIOR = 10.0
 
+_Asked = tuple[Workload, Protocol]
 
-@dataclass(frozen=True)
-class Estimate:
-    """How long a benchmark will take.
 
-    Attributes:
-        lane: its name.
-        windows: seconds that the protocol asks for, whatever the machine.
-        work: seconds of everything else.
-        recorded: whether `work` comes from a record; else it comes from the table.
-    """
+class Estimate(NamedTuple):
+    """The seconds that a benchmark will take, and whether a record tells them or the table of rough figures."""
 
     lane: str
-    windows: float
-    work: float
+    seconds: float
     recorded: bool
 
 
-@dataclass(frozen=True)
-class Known:
-    """What this machine's records hold.
+@dataclass
+class Plan:
+    """The time left of a run, corrected by how long its benchmarks took.
 
     Attributes:
-        measured: the newest measurement of each workload.
-        made: when the newest of the records was begun; None if there is none.
-    """
-
-    measured: Mapping[Workload, Measurement] = dataclasses.field(default_factory=dict)
-    made: datetime | None = None
-
-
-def known(
-    storage: Path, machine: Machine, workloads: Iterable[Workload], *, programs: bool = False, duet: bool = False
-) -> Known:
-    """Find the workloads in the newest journals of this machine; skip journals that cannot be read.
-
-    Args:
-        programs: whether the run examines programs alone.
-        duet: whether the run is a duet.
-    """
-
-    def tells(measured: Measurement) -> bool:
-        if measured.failure:
-            # Other failures may have been repaired, or come at another moment.
-            return measured.failure.kind == "unavailable"
-        return bool(measured.duet) if duet else bool(measured.stages) and (programs or bool(measured.samples))
-
-    missing, measured, made = set(workloads), dict[Workload, Measurement](), None
-    budget = _BYTES
-    for path in oldest_first(storage / "journal")[: -_JOURNALS - 1 : -1]:
-        with contextlib.suppress(UserError, OSError):
-            budget -= path.stat().st_size
-            if budget < 0 or not missing:
-                break
-            record = read(path)
-            if record.machine is None or record.machine.differences(machine):
-                continue
-            newest = {m.workload: m for m in record.measurements if m.workload in missing and tells(m)}
-            missing -= newest.keys()
-            measured |= newest
-            made = made or (record.made if newest else None)
-    return Known(measured, made)
-
-
-def plan(
-    benchmarks: Mapping[str, tuple[Workload, Protocol]],
-    known: Known,
-    *,
-    threads: int,
-    metered: bool,
-    processes: int = 1,
-    duet: bool = False,
-    at_once: int = 1,
-    turns: Callable[[float], float] | None = None,
-) -> "Plan":
-    """The plan of a run.
-
-    Args:
-        benchmarks: by the test's id, in the order of the run.
-        known: from records.
-        threads: of every lane, on a CPU.
-        metered: whether there is an energy counter; without one nothing is waited for.
-        processes: that measure each workload one after another.
-        duet: whether the benchmarks take turns with another revision's.
-        at_once: how many are measured at the same time.
-        turns: as `Plan` has it.
-    """
-    estimates: dict[str, Estimate | None] = {}
-    lanes: set[str] = set()
-    for name, (workload, protocol) in benchmarks.items():
-        measured = known.measured.get(workload)
-        if duet:
-            estimate = _of_duet(workload, measured, threads)
-        else:
-            estimate = _of_record(workload, protocol, measured, metered) if measured else None
-            estimate = estimate or _of_table(workload, protocol, threads, metered)
-            if estimate and not protocol.programs:
-                estimate = dataclasses.replace(
-                    estimate, windows=processes * estimate.windows, work=processes * estimate.work
-                )
-        if estimate and workload.lane not in lanes:
-            # The first benchmark of a lane waits for its server.
-            estimate = dataclasses.replace(estimate, work=estimate.work + start(workload))
-        lanes.add(workload.lane)
-        estimates[name] = estimate
-    return Plan(estimates, known.made, duet=duet, at_once=at_once, turns=turns)
-
-
-def windows(protocol: Protocol, call: float, metered: bool) -> float:
-    """Seconds that warm-up, latency, throughput and energy take, for calls of so many seconds each.
-
-    Args:
-        metered: whether there is an energy counter; without one nothing is waited for.
-    """
-    warm_up = max(1, protocol.warmup_iterations)
-    if protocol.warmup_time:
-        warm_up = min(warm_up, _calls(protocol.warmup_time, call, least=2))
-    if protocol.least_warmup_time:
-        warm_up = max(warm_up, _calls(protocol.least_warmup_time, call))
-    if protocol.programs:
-        return (warm_up + _STEADY_CALLS) * call
-    most = max(MAX_ROUNDS, protocol.min_rounds)
-    latency = min(most, _calls(protocol.max_time, call, least=protocol.min_rounds))
-    if SAMPLES_NEEDED[95] * call <= protocol.percentile_time:
-        latency = max(latency, SAMPLES_NEEDED[95])
-    throughput = _calls(protocol.throughput_time, call, least=2)
-    seconds = (warm_up + latency + throughput) * call
-    if metered:
-        seconds += POLLING
-    if metered and protocol.energy_time >= SHORTEST_WINDOW:
-        seconds += protocol.energy_time + _calls(protocol.energy_time, call) * call
-    return seconds
-
-
-def _calls(window: float, call: float, least: int = 1) -> int:
-    """Calls that fill a window, the last of which ends after it."""
-    return max(least, math.ceil(window / max(call, 1e-9)))
-
-
-def _of_record(workload: Workload, protocol: Protocol, measured: Measurement, metered: bool) -> Estimate | None:
-    stages = measured.stages
-    spent = sum(stages.values()) + (measured.overhead_s or 0.0)
-    if workload.mode == "fit" or measured.failure:
-        return Estimate(workload.lane, 0.0, spent, recorded=True)
-    timed = sum(stages.get(stage, 0.0) for stage in _TIMED)
-    if measured.protocol == protocol.to_json() and not loaded(measured):
-        return Estimate(workload.lane, timed, spent - timed, recorded=True)
-    if not measured.samples:
-        return None
-    typical = sorted(measured.samples)[len(measured.samples) // 2]
-    return Estimate(workload.lane, windows(protocol, typical, metered), spent - timed, recorded=True)
-
-
-def _of_table(workload: Workload, protocol: Protocol, threads: int, metered: bool) -> Estimate | None:
-    assumed = cost(workload, threads)
-    if assumed is None:
-        return None
-    timed = 0.0 if workload.mode == "fit" else windows(protocol, assumed.call, metered)
-    return Estimate(workload.lane, timed, assumed.ready + _OTHER_CALLS * assumed.call, recorded=False)
-
-
-def _of_duet(workload: Workload, measured: Measurement | None, threads: int) -> Estimate | None:
-    """Seconds of a duet's screening. Suspects take several times that, but nobody knows how many there will be."""
-    if measured:
-        pairs = measured.duet.get("screening", ())
-        return Estimate(workload.lane, 0.0, sum(pair["seconds"] for pair in pairs), recorded=True)
-    assumed = cost(workload, threads)
-    # Epochs are too long to take turns.
-    if assumed is None or workload.mode == "fit":
-        return None
-    turns = Pairs.amounts.turns(assumed.call, seats=2)
-    return Estimate(workload.lane, SCREENING * turns, SCREENING * 2 * assumed.ready, recorded=False)
-
-
-class Plan:
-    """How long a run's benchmarks will take, corrected by how long they took.
-
-    Args:
-        benchmarks: by the test's id; None where nobody knows.
+        pending: the benchmarks that are not over, by their test's id; None where nobody knows.
         made: when the record was made that knows some of them.
         duet: whether they are a duet, whose benchmarks have no times of their own.
         at_once: how many are measured at the same time.
         turns: the most seconds that are left of the run, of those that measuring takes; None: it ends with measuring.
             Then lanes take turns, in minutes that waiting uses up, too.
-
-    Attributes:
-        pending: the benchmarks that are not over.
     """
 
-    def __init__(
-        self,
-        benchmarks: Mapping[str, Estimate | None],
-        made: datetime | None = None,
-        *,
-        duet: bool = False,
-        at_once: int = 1,
-        turns: Callable[[float], float] | None = None,
-    ) -> None:
-        self.pending: dict[str, Estimate | None] = dict(benchmarks)
-        self._made = made
-        self._duet = duet
-        self._at_once = at_once
-        self._turns = turns
-        # Seconds of work by source and lane: as planned, and as taken.
-        self._planned: dict[tuple[bool, str], float] = {}
-        self._taken: dict[tuple[bool, str], float] = {}
+    pending: dict[str, Estimate | None]
+    made: datetime | None = None
+    duet: bool = False
+    at_once: int = 1
+    turns: Callable[[float], float] | None = None
+    # By lane and source: seconds as planned, and as taken.
+    _over: dict[tuple[str, bool], tuple[float, float]] = field(
+        default_factory=lambda: defaultdict(lambda: (_PRIOR, _PRIOR)), init=False
+    )
 
     @property
     def left(self) -> float:
-        """Seconds until the run ends, as far as they are known."""
-        each = [
-            estimate.windows + estimate.work * self._factor(estimate) for estimate in self.pending.values() if estimate
-        ]
+        """Seconds until all is measured, as far as they are known."""
+        each = [0.0]
+        for lane, seconds, recorded in filter(None, self.pending.values()):
+            planned, taken = self._over[lane, recorded]
+            each.append(seconds * taken / planned)
         # The run lasts at least as long as its longest benchmark.
-        return max(sum(each) / self._at_once, *each, 0.0)
+        return max(sum(each) / self.at_once, *each)
 
-    def took(self, name: str, seconds: float | None) -> None:
-        """Note that a benchmark is over.
-
-        Args:
-            name: its test's id; a test that was not planned changes nothing.
-            seconds: how long it took; None if it was not measured to its end.
-        """
-        estimate = self.pending.pop(name, None)
+    def took(self, test: str, seconds: float | None) -> None:
+        """A test is over, after so many seconds; None: it was not measured to its end."""
+        estimate = self.pending.pop(test, None)
         if estimate and seconds is not None:
-            key = (estimate.recorded, estimate.lane)
-            self._planned[key] = self._planned.get(key, 0.0) + estimate.work
-            self._taken[key] = self._taken.get(key, 0.0) + max(0.0, seconds - estimate.windows)
-
-    def _factor(self, estimate: Estimate) -> float:
-        """The ratio of taken to planned work of this source and lane."""
-        key = (estimate.recorded, estimate.lane)
-        return (self._taken.get(key, 0.0) + _PRIOR) / (self._planned.get(key, 0.0) + _PRIOR)
-
-    # Told
+            planned, taken = self._over[estimate.lane, estimate.recorded]
+            self._over[estimate.lane, estimate.recorded] = planned + estimate.seconds, taken + seconds
 
     def told(self) -> str:
         """A line for the start of the run: how long it will take, and how that is known."""
-        estimates = [estimate for estimate in self.pending.values() if estimate]
-        count, recorded = len(self.pending), sum(estimate.recorded for estimate in estimates)
-        benchmarks = f"fwbench: {count} benchmark{'s' if count > 1 else ''}{' in a duet' if self._duet else ''}"
-        if not estimates:
-            return f"{benchmarks}, whose length is not known"
-        sources = []
-        if recorded and self._made:
-            local = self._made.astimezone()
-            of = f"{recorded} " if recorded < count else ""
-            sources.append(f"{of}from the record of {local.day} {local:%b %Y}")
-        if recorded < len(estimates):
-            of = f"{len(estimates) - recorded} " if len(estimates) - recorded < count else ""
-            sources.append(f"{of}from rough figures, as no record of this machine has them")
-        if len(estimates) < count:
-            sources.append(f"without {count - len(estimates)} whose length is not known")
-        least = "at least" if self._duet or len(estimates) < count else "about"
-        return f"{benchmarks}, {least} {units.duration(self.left)} ({'; '.join(sources)})"
+        counts = Counter(estimate and estimate.recorded for estimate in self.pending.values())
+        day = self.made.astimezone() if self.made else None
+        sources = (
+            (counts[True], f"from the record of {day.day} {day:%b %Y}" if day else "from a record"),
+            (counts[False], "from rough figures, as no record of this machine has them"),
+            (counts[None], "of unknown length"),
+        )
+        count = len(self.pending)
+        benchmarks = f"{count} benchmark{'s' * (count > 1)}{' in a duet' * self.duet}"
+        least = "at least" if self.duet or counts[None] else "about"
+        rests_on = "; ".join(f"{number} {source}" for number, source in sources if number)
+        return f"fwbench: {benchmarks}, {least} {units.duration(self.left)} ({rests_on})"
 
     def left_told(self) -> str:
         """The time left, for the progress line; empty if nothing is known."""
         are_known = [estimate is not None for estimate in self.pending.values()]
-        if self._duet or not any(are_known):
+        if self.duet or not any(are_known):
             return ""
-        if self._turns:
-            return f"up to {units.duration(self._turns(self.left))} left"
+        if self.turns:
+            return f"up to {units.duration(self.turns(self.left))} left"
         return f"{'' if all(are_known) else 'over '}{units.duration(self.left)} left"
+
+
+def plan(
+    benchmarks: Mapping[str, _Asked],
+    storage: Path,
+    machine: Machine,
+    processes: int = 1,
+    duet: bool = False,
+    at_once: int = 1,
+    turns: Callable[[float], float] | None = None,
+) -> Plan:
+    """The plan of a run.
+
+    Args:
+        benchmarks: by the test's id, in the order of the run.
+        storage: the folder of records.
+        processes: that measure each workload one after another.
+        duet, at_once, turns: as `Plan` has them.
+    """
+    # Without an energy counter nothing is waited for.
+    metered = not isinstance(counter(machine.device), str)
+    recorded, made = _recorded(benchmarks.values(), storage, machine, metered, duet)
+    pending: dict[str, Estimate | None] = {}
+    lanes: set[str] = set()
+    for name, (workload, protocol) in benchmarks.items():
+        last = recorded.get((workload, protocol))
+        seconds = _rough(workload, protocol, machine.threads, metered, duet) if last is None else last
+        if seconds is not None:
+            seconds *= 1 if duet or protocol.programs else processes
+            # The first benchmark of a lane waits for its server.
+            seconds += 0.0 if workload.lane in lanes else start(workload)
+        lanes.add(workload.lane)
+        pending[name] = None if seconds is None else Estimate(workload.lane, seconds, last is not None)
+    return Plan(pending, made, duet, at_once, turns)
+
+
+def _recorded(
+    asked: Iterable[_Asked], storage: Path, machine: Machine, metered: bool, duet: bool
+) -> tuple[dict[_Asked, float], datetime | None]:
+    """The seconds that the newest journals of this machine tell, and when the newest of these was begun."""
+    protocols: dict[Workload, set[Protocol]] = defaultdict(set)
+    for workload, protocol in asked:
+        protocols[workload].add(protocol)
+    known: dict[_Asked, float] = {}
+    made, budget = None, _BYTES
+    for path in oldest_first(storage / "journal")[: -_JOURNALS - 1 : -1]:
+        with contextlib.suppress(UserError, OSError):
+            budget -= path.stat().st_size
+            if budget < 0 or len(known) == sum(map(len, protocols.values())):
+                break
+            record = read(path)
+            if record.machine is None or record.machine.differences(machine):
+                continue
+            found = {
+                (m.workload, protocol): seconds
+                for m in record.measurements
+                for protocol in protocols.get(m.workload, ())
+                if (seconds := _last(m, protocol, metered, duet)) is not None
+            }
+            made = made or (record.made if found else None)
+            known = found | known
+    return known, made
+
+
+def _last(measured: Measurement, protocol: Protocol, metered: bool, duet: bool) -> float | None:
+    """The seconds that a measurement took, with this protocol's windows in place of its own; None: it tells nothing."""
+    spent = sum(measured.stages.values()) + (measured.overhead_s or 0.0)
+    if measured.failure:
+        # Other failures may have been repaired, or come at another moment.
+        return spent if measured.failure.kind == "unavailable" else None
+    if duet:
+        # Suspects take several times as long as screening, but nobody knows how many there will be.
+        return sum(pair["seconds"] for pair in measured.duet.get("screening", ())) if measured.duet else None
+    if not measured.stages or not (measured.samples or protocol.programs):
+        return None
+    if measured.workload.mode == "fit" or measured.protocol == protocol.to_json():
+        return spent
+    call = statistics.median(measured.samples) if measured.samples else 0.0
+    timed = sum(measured.stages.get(stage, 0.0) for stage in _TIMED)
+    return spent - timed + windows(protocol, call, metered)
+
+
+def _rough(workload: Workload, protocol: Protocol, threads: int, metered: bool, duet: bool) -> float | None:
+    """The seconds by the table of rough figures; None: it has none, or epochs are asked for in a duet."""
+    figures = cost(workload, threads)
+    if figures is None or (duet and workload.mode == "fit"):
+        return None
+    if duet:
+        return SCREENING * (Pairs.amounts.turns(figures.call, seats=2) + 2 * figures.ready)
+    timed = 0.0 if workload.mode == "fit" else windows(protocol, figures.call, metered)
+    return figures.ready + _OTHER_CALLS * figures.call + timed
+
+
+def windows(protocol: Protocol, call: float, metered: bool) -> float:
+    """Seconds that warm-up, latency, throughput and energy take, for calls of so many seconds each."""
+    warm_up = max(1, protocol.warmup_iterations) * call
+    if protocol.warmup_time:
+        warm_up = min(warm_up, _filled(protocol.warmup_time, call, 2))
+    warm_up = max(warm_up, _filled(protocol.least_warmup_time, call, 0))
+    if protocol.programs:
+        return warm_up + _STEADY_CALLS * call
+    most = max(MAX_ROUNDS, protocol.min_rounds) * call
+    latency = min(most, _filled(protocol.max_time, call, protocol.min_rounds))
+    if SAMPLES_NEEDED[95] * call <= protocol.percentile_time:
+        latency = max(latency, SAMPLES_NEEDED[95] * call)
+    energy = POLLING if metered else 0.0
+    if metered and protocol.energy_time >= SHORTEST_WINDOW:
+        energy += protocol.energy_time + _filled(protocol.energy_time, call, 1)
+    return warm_up + latency + _filled(protocol.throughput_time, call, 2) + energy
+
+
+def _filled(window: float, call: float, least: int) -> float:
+    """Seconds of the calls that fill a window, the last of which ends after it."""
+    return max(least, math.ceil(window / max(call, 1e-9))) * call

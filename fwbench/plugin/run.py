@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from fwbench.errors import Absent, UserError, hint
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
-from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.plugin import ending, plain, plan, pooling, replaying, resuming, saving, spreading
@@ -70,8 +69,6 @@ class Run:
         self._progress = Progress()
         self._conditions: dict[str, Any] = {}
         self._resumed: resuming.Resumed | None = None
-        self._pairs: list[Mapping[str, Any]] = []  # of an earlier duet, with which this one goes on
-        self._resumed_duet: list[str] = []  # the same, in words
         self._unwritten: list[str] = []  # a sentence on each file of the run's that could not be written
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
@@ -85,10 +82,8 @@ class Run:
     @functools.cached_property
     def session(self) -> Session:
         """The workers and the journal, which end with the run."""
-        resumed = self._resumed.by_workload() if self._resumed else {}
         run = self.selection, self.machine, self._storage, self.project, self._conditions
-        rounds = self._resumed.rounds if self._resumed else ()
-        session = Session(*run, self.gate, self._pool, resumed, rounds, self._pairs)
+        session = Session(*run, self.gate, self._pool, self._resumed)
         session.has_time = self._has_time
         return session
 
@@ -219,7 +214,11 @@ class Run:
         if terminal is None or self._config.get_verbosity() < 0:
             return
         self._turning = not self._is_duet and may_follow(self.selection, measured.values())
-        self._plan = self._planned(left)
+        turns = functools.partial(seconds_left, self._begun, self.selection.minutes) if self._turning else None
+        at_once = len(self._pool) if self._pool else 1
+        self._plan = plan.plan(
+            left, self._storage, self.machine, self.selection.processes, self._is_duet, at_once, turns
+        )
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
         self._progress = Progress(terminal, uncaptured, len(measured), self._plan)
@@ -253,44 +252,24 @@ class Run:
             self._storage,
             self._config.pluginmanager.get_plugins(),
         )
-        named = self._config.getoption("fwbench_resume")
-        if self.gate and self.gate.against and not self._config.option.collectonly:
-            self._conditions[AGAINST] = resuming.against(self.gate)
-            self.gate.keep(lambda record: self.session.note(record))
-            if named is not None:
-                resumed = resuming.go_on(named, self._storage, self._conditions, asked, self.gate)
-                self._pairs, self._resumed_duet = resumed
-        elif named is not None:
-            self._resumed = resuming.resume(named, self._storage, self._conditions, asked, self.project.root)
-
-    def _planned(self, left: resuming.Asked) -> plan.Plan:
-        """The estimated duration of what is left to be measured."""
-        workloads, programs = [workload for workload, _ in left.values()], self.selection.protocol.programs
-        return plan.plan(
-            left,
-            plan.known(self._storage, self.machine, workloads, programs=programs, duet=self._is_duet),
-            threads=self.selection.threads,
-            metered=not isinstance(counter(self.selection.device), str),
-            processes=self.selection.processes,
-            duet=self._is_duet,
-            at_once=len(self._pool) if self._pool else 1,
-            turns=functools.partial(seconds_left, self._begun, self.selection.minutes) if self._turning else None,
-        )
+        duet = self.gate if self.gate and self.gate.against else None
+        if duet:
+            self._conditions[AGAINST] = resuming.against(duet)
+            duet.keep(lambda record: self.session.note(record))
+        if (named := self._config.getoption("fwbench_resume")) is not None:
+            self._resumed = resuming.resume(named, self._storage, self._conditions, asked, self.project.root, duet)
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is taken from a journal, and how long the rest will take."""
-        resumed = [f"fwbench: {line}" for line in (self._resumed.lines() if self._resumed else self._resumed_duet)]
+        resumed = [f"fwbench: {line}" for line in (self._resumed.lines() if self._resumed else ())]
         spread = [f"fwbench: {self._pool.told}"] if self._pool and self._measures else []
         planned = [self._plan.told()] if self._plan and self._plan.pending else []
         whole, turns = (units.duration(60 * self.selection.minutes * share) for share in (1, TURNS))
-        ends = (
-            f"the duet ends after {whole}"
-            if self._is_duet
-            else f"lanes take turns in what is left of {whole}, {turns} at least"
-        )
-        limited = self._turning or (self._is_duet and self.selection.minutes)
-        minutes = [f"fwbench: {ends}"] if planned and limited else []
-        return [*spread, *resumed, *planned, *minutes]
+        if planned and self._is_duet and self.selection.minutes:
+            planned.append(f"fwbench: the duet ends after {whole}")
+        elif planned and self._turning:
+            planned.append(f"fwbench: lanes take turns in what is left of {whole}, {turns} at least")
+        return [*spread, *resumed, *planned]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Correct the plan by the time that a test took; a test skipped beforehand has no `call` phase."""
@@ -356,7 +335,7 @@ class Run:
         benchmark.skipped = True  # else pytest-benchmark warns that it was not used, if this is ended
         self._progress.begin(workload.id, item.nodeid)
         before = self._of_tests.get(item.nodeid)
-        measurement = self.session.measure(workload, protocol, self._progress.stage, before)
+        measurement = self.session.measure(item.nodeid, workload, protocol, self._progress.stage, before)
         self._of_tests[item.nodeid] = measurement
         self._forget(item)
         self._progress.end(measurement)

@@ -1,6 +1,6 @@
 """A run of the suite: the chain that yields its measurements, and the journal that keeps them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,14 @@ from fwbench.gates import Gate
 from fwbench.machine import Machine
 from fwbench.machine.ceilings import Kept
 from fwbench.models.project import Project
+from fwbench.plugin.resuming import Resumed
 from fwbench.record.journal import ROUND, Journal
 from fwbench.record.measurement import WAITING, Measurement
 from fwbench.record.rounds import PlayedRound, with_rounds
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
-from fwbench.worker.chain import EqualWeights, Measure, Tell, resumed, same_texts, several, then, twice
+from fwbench.worker.chain import EqualWeights, Measure, Tell, same_texts, several, then, twice
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.texts import Texts
@@ -41,9 +42,7 @@ class Session:
         conditions: of all measurements, for the journal.
         gate: measures in its own way; None: the run measures in the usual way.
         pool: of accelerators that measure at the same time; None: this machine measures one after another.
-        taken: measurements from an earlier run's journal, by workload.
-        rounds: that their lanes played then.
-        pairs: records of a duet that goes on.
+        resumed: what is taken from an earlier run's journal.
 
     Attributes:
         rounds: that lanes have played so far.
@@ -64,14 +63,13 @@ class Session:
         conditions: Mapping[str, Any],
         gate: Gate | None = None,
         pool: Pool | None = None,
-        taken: Mapping[tuple[Workload, Protocol], list[Measurement]] | None = None,
-        rounds: Sequence[PlayedRound] = (),
-        pairs: Sequence[Mapping[str, Any]] = (),
+        resumed: Resumed | None = None,
     ) -> None:
         self.selection = selection
         self.machine = machine
         self._measurements: list[Measurement] = []
-        self.rounds = list(rounds)
+        resumed = resumed or Resumed()
+        self.rounds = list(resumed.rounds)
         self.has_time: Callable[[], bool] = lambda: True
         self.unkept = ""
         self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
@@ -89,14 +87,13 @@ class Session:
         )
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)
+        self._taken = dict(resumed.taken)
         # Measurements already in the journal; a pool's are, before a test asks for them.
-        self._written: list[Measurement] = []
-        taken = taken or {}
-        if taken or pairs:
+        self._written = list(self._taken.values())
+        if self._written or resumed.pairs:
             # At once, so that this run can be resumed whenever it ends.
-            self._written = [measurement for measurements in taken.values() for measurement in measurements]
             records = [measurement.to_json() for measurement in self._written]
-            self.journal.begin([*records, *({ROUND: each.to_json()} for each in rounds), *pairs])
+            self.journal.begin([*records, *({ROUND: each.to_json()} for each in self.rounds), *resumed.pairs])
             for measurement in self._written:
                 self._workers.told(measurement)
         self._texts = Texts(project.root)
@@ -104,8 +101,7 @@ class Session:
         once: Measure = self.run if pool else several(self.run, selection.processes)
         if not pool:
             once = twice(once, self._may_again)
-        ordinary = gate.measuring(once) if gate else once
-        self._chain = then(resumed(ordinary, taken), self._check)
+        self._chain = then(gate.measuring(once) if gate else once, self._check)
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -119,9 +115,9 @@ class Session:
         return same_texts(self._texts, measure(workload, protocol, tell))
 
     def measure(
-        self, workload: Workload, protocol: Protocol, tell: Tell, before: Measurement | None = None
+        self, test: str, workload: Workload, protocol: Protocol, tell: Tell, before: Measurement | None = None
     ) -> Measurement:
-        """Measure a workload as the run asks for it and journal the measurement; `unkept` says if that failed.
+        """Measure a workload as a test asks for it and journal the measurement; `unkept` says if that failed.
 
         Args:
             before: of the same test, which is run again; the new measurement takes its place.
@@ -129,7 +125,9 @@ class Session:
         Raises:
             UserError: every other workload would fail too, and the user must act.
         """
-        measurement = self._chain(workload, protocol, tell)
+        if taken := self._taken.pop(test, None):
+            tell("taken from the journal")
+        measurement = self._check(taken) if taken else self._chain(workload, protocol, tell)
         if before is None:
             self._measurements.append(measurement)
             return self._write(measurement)

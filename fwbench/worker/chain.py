@@ -1,13 +1,13 @@
 """The links of a chain that yields a measurement; `fwbench.plugin.session` puts them together.
 
-journal of an earlier run -> duet -> twice if disturbed -> several processes -> workers here, or a pool of them
+duet -> twice if disturbed -> several processes -> workers here, or a pool of them
                                                                                   |
 the measurement  <-  kept in this run's journal  <-  weights checked  <-  texts checked
 """
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from fwbench.compare.criteria import values
 from fwbench.machine.disturbances import disturbances, lengthening
@@ -30,19 +30,6 @@ def then(measure: Measure, *steps: Callable[[Measurement], Measurement]) -> Meas
         for step in steps:
             measurement = step(measurement)
         return measurement
-
-    return measured
-
-
-def resumed(measure: Measure, taken: Mapping[tuple[Workload, Protocol], list[Measurement]]) -> Measure:
-    """Take what an earlier run has measured, each measurement once, and measure the rest."""
-    left = {asked: list(measurements) for asked, measurements in taken.items()}
-
-    def measured(workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
-        if not left.get((workload, protocol)):
-            return measure(workload, protocol, tell)
-        tell("taken from the journal")
-        return left[workload, protocol].pop(0)
 
     return measured
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from fwbench import frameworks
+from fwbench.errors import Absent
 from fwbench.meters.energy import energy
 from fwbench.models import CATALOG
 from fwbench.plugin import plan as plan_module
-from fwbench.plugin.plan import Estimate, Known, Plan, known, plan, windows
+from fwbench.plugin.plan import Estimate, Plan, plan, windows
 from fwbench.plugin.selecting import select
 from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import CEILING, Failure, Measurement
@@ -28,7 +29,7 @@ from fwbench.worker.process.run import Measuring
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.taken import Taken
 from tests.unit.fakes import FakeFramework, FakeProgram
-from tests.unit.recorded import MACHINE, journal, measured, metric, write
+from tests.unit.recorded import MACHINE, journal, measured, write
 
 H100 = dataclasses.replace(MACHINE, device="gpu", accelerator="NVIDIA H100 80GB HBM3")
 QUICK, PAPER = PROFILES["quick"], PROFILES["paper"]
@@ -41,9 +42,15 @@ HARNESS = (
 )
 
 
-def one(workload=MLP, protocol=QUICK, known=Known(), **changes):  # noqa: B008
-    """The plan of one benchmark without an energy counter."""
-    return plan({"test": (workload, protocol)}, known, **{"threads": 2, "metered": False, **changes})
+@pytest.fixture(autouse=True)
+def counters(monkeypatch):
+    """Of energy a GPU has a counter, and a CPU has none."""
+    monkeypatch.setattr(plan_module, "counter", lambda device: object() if device == "gpu" else Absent("none"))
+
+
+def one(workload=MLP, protocol=QUICK, storage=Path("nowhere"), machine=MACHINE, **changes):
+    """The plan of one benchmark."""
+    return plan({"test": (workload, protocol)}, storage, machine, **changes)
 
 
 # What the protocol asks for
@@ -94,8 +101,7 @@ def planned(pytester):
         workloads = [workload for mode in MODES for workload in selection.workloads(mode, CATALOG)]
         workloads += [dataclasses.replace(workload, device=machine.device) for workload in HARNESS]
         benchmarks = {workload.id: (workload, selection.protocol) for workload in workloads}
-        metered = machine.device == "gpu"
-        return plan(benchmarks, Known(), threads=2, metered=metered, processes=selection.processes), workloads
+        return plan(benchmarks, Path("nowhere"), machine, selection.processes), workloads
 
     return choose
 
@@ -137,16 +143,18 @@ def documented(planned):
         found, workloads = planned(machine, f"--fwbench-profile={profile}")
         of_harness = workloads[-len(HARNESS) :]
         counts = [sum(w.mode == mode for w in workloads if w not in of_harness) for mode in MODES] + [len(of_harness)]
-        yield table_row(f"`{profile}` on {where}", counts, found.pending.values())
+        yield table_row(f"`{profile}` on {where}", counts, found, workloads, PROFILES[profile].on(machine.device))
     found, workloads = planned(H100)
     for mode, lane in dict.fromkeys((w.mode, w.lane) for w in workloads[: -len(HARNESS)]):
-        names = [w.id for w in workloads if (w.mode, w.lane) == (mode, lane)]
-        yield table_row(f"{mode}, `{lane}`", [len(names)], [found.pending[name] for name in names])
+        chosen = [w for w in workloads if (w.mode, w.lane) == (mode, lane)]
+        yield table_row(f"{mode}, `{lane}`", [len(chosen)], found, chosen, QUICK.on("gpu"))
 
 
-def table_row(name, counts, estimates):
-    timed, work = sum(e.windows for e in estimates), sum(e.work for e in estimates)
-    return f"| {' | '.join(map(str, (name, *counts, *map(units.duration, (timed, work, timed + work)))))} |"
+def table_row(name, counts, found, workloads, protocol):
+    every = sum(found.pending[w.id].seconds for w in workloads)
+    calls = [cost(w, 2).call for w in workloads if w.mode != "fit"]
+    timed = sum(windows(protocol, call, workloads[0].device == "gpu") for call in calls)
+    return f"| {' | '.join(map(str, (name, *counts, *map(units.duration, (timed, every - timed, every)))))} |"
 
 
 def test_every_own_lane_and_model_has_a_row_in_the_table():
@@ -207,19 +215,18 @@ def test_processes_multiply_and_programs_need_one():
 
 def test_only_the_first_benchmark_of_a_lane_waits_for_its_server():
     again, other = Workload("torch", "mlp", batch_size=2), Workload("jax", "mlp")
-    together = plan({w.id: (w, QUICK) for w in (MLP, again, other)}, Known(), threads=2, metered=False)
+    together = plan({w.id: (w, QUICK) for w in (MLP, again, other)}, Path("nowhere"), MACHINE)
     assert together.left == pytest.approx(sum(one(w).left for w in (MLP, again, other)) - start(again))
 
 
 def test_epochs_of_data_that_take_long_to_read_are_not_guessed():
     fit = Workload("torch", "resnet50", "fit", 32, data="imagenet-100")
     found = one(fit)
-    assert found.left == 0
-    assert found.told() == "fwbench: 1 benchmark, whose length is not known"
-    assert found.left_told() == ""
-    both = plan({"a": (MLP, QUICK), "b": (fit, QUICK)}, Known(), threads=2, metered=False)
-    assert "2 benchmarks, at least " in both.told()
-    assert both.told().endswith("without 1 whose length is not known)")
+    assert (found.left, found.pending, found.left_told()) == (0, {"test": None}, "")
+    assert found.told() == "fwbench: 1 benchmark, at least 0 s (1 of unknown length)"
+    both = plan({"a": (MLP, QUICK), "b": (fit, QUICK)}, Path("nowhere"), MACHINE)
+    assert both.left == one().left
+    assert both.told().endswith("; 1 of unknown length)")
     assert both.left_told().startswith("over ")
 
 
@@ -236,38 +243,40 @@ def recorded(**changes):
 
 @pytest.fixture
 def keep(tmp_path):
-    """Journals by name, as a storage; returns what is known of two workloads then."""
+    """Journals by name, as a storage."""
 
-    def kept(journals, machine=MACHINE, **changes):
+    def kept(journals):
         folder = tmp_path / "journal"
         folder.mkdir(exist_ok=True)
         for name, lines in journals.items():
             write(folder / f"{name}.jsonl", lines)
-        return known(tmp_path, machine, [MLP, Workload("jax", "mlp")], **changes)
+        return tmp_path
 
     return kept
 
 
-def test_a_record_with_the_same_amounts_is_the_plan(keep):
-    found = one(known=keep({"1": journal(recorded())}))
+def test_what_a_benchmark_took_last_is_the_plan(keep):
+    found = one(storage=keep({"1": journal(recorded())}))
     assert found.left == pytest.approx(29.5 + start(MLP))
-    assert found.told() == f"fwbench: 1 benchmark, about {round(29.5 + start(MLP))} s (from the record of 21 Nov 2026)"
+    assert found.told() == f"fwbench: 1 benchmark, about {round(found.left)} s (1 from the record of 21 Nov 2026)"
 
 
-@pytest.mark.parametrize(("protocol", "load"), [(PAPER, 0.0), (QUICK, 0.5)], ids=["other amounts", "disturbed"])
-def test_all_but_the_windows_is_kept_of_a_record_whose_windows_tell_nothing(keep, protocol, load):
-    record = journal(recorded(metrics={"other_load": metric(load)}))
-    found = one(known=keep({"1": record}), protocol=protocol).pending["test"]
+def test_of_a_record_with_other_amounts_all_but_the_windows_is_kept(keep):
+    found = one(storage=keep({"1": journal(recorded())}), protocol=PAPER).pending["test"]
     assert found.recorded
-    assert found.windows == pytest.approx(windows(protocol, 0.01, metered=False))
-    assert found.work == pytest.approx(25.75 + start(MLP))
+    assert found.seconds == pytest.approx(windows(PAPER, 0.01, metered=False) + 25.75 + start(MLP))
 
 
 def test_the_newest_journal_counts_and_older_ones_fill_up(keep):
     older = journal(recorded(), recorded(lane="jax"), started="2026-11-01T12:00:00+00:00")
     newer = journal(recorded(overhead_s=1.5), started="2026-11-03T12:00:00+00:00")
-    found = keep({"20261101T120000-1": older, "20261103T120000-1": newer})
-    assert {w.lane: m.overhead_s for w, m in found.measured.items()} == {"torch": 1.5, "jax": 0.5}
+    storage = keep({"20261101T120000-1": older, "20261103T120000-1": newer})
+    jax = Workload("jax", "mlp")
+    found = plan({"torch": (MLP, QUICK), "jax": (jax, QUICK)}, storage, MACHINE)
+    assert found.pending == {
+        "torch": Estimate("torch", pytest.approx(30.5 + start(MLP)), True),
+        "jax": Estimate("jax", pytest.approx(29.5 + start(jax)), True),
+    }
     assert found.made.day == 3
 
 
@@ -275,15 +284,16 @@ def test_reading_ends_when_all_is_known_and_after_some_journals(keep, monkeypatc
     opened = []
     read = plan_module.read
     monkeypatch.setattr(plan_module, "read", lambda path: opened.append(path.stem) or read(path))
-    keep({"1": journal(recorded()), "2": journal(recorded(), recorded(lane="jax"))})
+    one(storage=keep({"1": journal(recorded()), "2": journal(recorded())}))
     assert opened == ["2"]
     opened.clear()
     started = "2026-11-22T09:00:0{}+00:00"
-    keep({str(n): journal(recorded(model="cnn"), started=started.format(n)) for n in range(3, 9)})
+    storage = keep({str(n): journal(recorded(model="cnn"), started=started.format(n)) for n in range(3, 9)})
+    one(storage=storage)
     assert opened == ["8", "7", "6", "5", "4"]
     opened.clear()
     monkeypatch.setattr(plan_module, "_BYTES", 100)
-    assert keep({}).measured == {}
+    assert not one(storage=storage).pending["test"].recorded
     assert opened == []
 
 
@@ -301,21 +311,24 @@ def test_reading_ends_when_all_is_known_and_after_some_journals(keep, monkeypatc
     ids=["threads", "accelerator", "damaged", "schema", "failed", "a duet", "programs alone"],
 )
 def test_a_record_that_tells_nothing_is_passed_over(keep, lines, machine):
-    before = journal(recorded(overhead_s=2.0))
-    assert {m.overhead_s for m in keep({"1": before, "2": lines}).measured.values()} == {2.0} or machine != MACHINE
-    assert keep({"1": lines, "2": lines}, machine).measured == {}
+    assert not one(storage=keep({"1": lines, "2": lines}), machine=machine).pending["test"].recorded
+    if machine == MACHINE:
+        storage = keep({"1": journal(recorded(overhead_s=2.0))})
+        assert one(storage=storage).left == pytest.approx(31.0 + start(MLP))
 
 
 def test_what_was_unavailable_takes_no_time(keep):
     unavailable = Measurement(MLP, failure=Failure("unavailable", "no torch here"))
-    assert one(known=keep({"1": journal(unavailable)})).left == pytest.approx(start(MLP))
+    for duet in (False, True):
+        found = one(storage=keep({"1": journal(unavailable)}), duet=duet)
+        assert found.left == pytest.approx(start(MLP))
 
 
 def test_programs_alone_are_planned_from_their_own_record_and_from_timed_ones(keep):
     programs = dataclasses.replace(QUICK, programs=True, warmup_iterations=2)
     own = recorded(samples=(), protocol=programs.to_json(), stages={"build": 5.0, "compile": 20.0, "warm-up": 1.0})
     for lines, seconds in ((journal(own), 26.5), (journal(recorded()), 25.75 + 4 * 0.01)):
-        found = one(known=keep({"1": lines}, programs=True), protocol=programs)
+        found = one(storage=keep({"1": lines}), protocol=programs)
         assert found.left == pytest.approx(seconds + start(MLP))
 
 
@@ -331,57 +344,50 @@ def test_a_duet_is_planned_by_the_turns_that_its_pairs_play(monkeypatch, call):
 
 def test_of_a_duet_screening_alone_is_planned(keep):
     duet = recorded(stages={}, duet={"screening": [{"seconds": 3.0}, {"seconds": 4.0}, {"seconds": 5.0}]})
-    found = one(known=keep({"1": journal(duet)}, duet=True), duet=True)
-    assert found.told() == (
-        f"fwbench: 1 benchmark in a duet, at least {round(12 + start(MLP))} s (from the record of 21 Nov 2026)"
-    )
+    found = one(storage=keep({"1": journal(duet)}), duet=True)
+    assert found.pending["test"] == Estimate("torch", pytest.approx(12 + start(MLP)), True)
+    assert found.told().startswith("fwbench: 1 benchmark in a duet, at least ")
     # They all run in the first test.
     assert found.left_told() == ""
-    assert "1 benchmark in a duet, at least " in one(duet=True).told()
 
 
 # This run
 
 
-def planned_by_hand(**lanes):
-    """Three benchmarks of each lane: 10 s of windows and 20 s of work each."""
-    return Plan(
-        {f"{lane}{n}": Estimate(lane, 10.0, 20.0, recorded) for lane, recorded in lanes.items() for n in range(3)}
-    )
+def planned_by_hand(*names):
+    """30 s of each lane's benchmark; one whose name ends with 9 has a record."""
+    return Plan({name: Estimate(name[:-1], 30.0, name.endswith("9")) for name in names})
 
 
-def test_what_was_taken_corrects_work_and_never_windows():
-    found = planned_by_hand(torch=False)
-    assert found.left == 90.0
-    found.took("torch0", 10.0 + 40.0)
+def test_what_was_taken_corrects_what_is_left_of_its_lane_and_source():
+    found = planned_by_hand("torch0", "torch1", "torch2", "torch9", "jax0")
+    assert found.left == 150.0
+    found.took("torch0", 60.0)
     # Ten seconds count as planned rightly.
-    assert found.left == pytest.approx(2 * (10.0 + 20.0 * (40 + 10) / (20 + 10)))
-    found.took("torch1", 10.0 + 40.0)
-    assert found.left == pytest.approx(10.0 + 20.0 * (80 + 10) / (40 + 10))
-    found.took("torch2", 50.0)
+    assert found.left == pytest.approx(2 * 30.0 * (60 + 10) / (30 + 10) + 2 * 30.0)
+    found.took("torch1", 60.0)
+    assert found.left == pytest.approx(30.0 * (120 + 10) / (60 + 10) + 2 * 30.0)
+    for name in ("torch2", "torch9", "jax0"):
+        found.took(name, 50.0)
     assert found.left == 0.0
 
 
-def test_another_lane_and_another_source_are_not_corrected():
-    found = Plan(
-        {name: Estimate(name[:-1], 10.0, 20.0, name == "torch2") for name in ("torch0", "torch1", "torch2", "jax0")}
-    )
-    found.took("torch0", 10.0 + 60.0)
-    assert found.left == pytest.approx(10.0 + 20.0 * (60 + 10) / (20 + 10) + 2 * 30.0)
-
-
 def test_a_benchmark_that_failed_or_was_skipped_teaches_nothing():
-    found = planned_by_hand(torch=False)
+    found = planned_by_hand("torch0", "torch1", "torch2")
     found.took("torch0", None)
     found.took("somebody's own", 99.0)
     found.took("torch0", 0.0)
     assert found.left == 60.0
 
 
+def test_of_several_at_once_the_longest_is_waited_for():
+    found = Plan({"a": Estimate("jax", 50.0, True), "b": Estimate("jax", 10.0, True)}, at_once=4)
+    assert found.left == 50.0
+
+
 def test_the_sources_are_told_apart():
     found = Plan(
-        {"a": Estimate("jax", 50.0, 50.0, True), "b": Estimate("jax", 5.0, 5.0, False)},
-        datetime(2026, 11, 3, 12, tzinfo=UTC),
+        {"a": Estimate("jax", 100.0, True), "b": Estimate("jax", 10.0, False)}, datetime(2026, 11, 3, 12, tzinfo=UTC)
     )
     assert found.told() == (
         "fwbench: 2 benchmarks, about 2 min (1 from the record of 3 Nov 2026; "

@@ -74,7 +74,7 @@ def test_without_a_terminal_nothing_is_shown():
 def test_the_time_left_is_that_of_the_moment_on_a_screen_alone(terminal):
     """Waiting, too, takes of the minutes in which lanes take turns."""
     now = [0.0]
-    plan = Plan({"a": Estimate("torch", 60.0, 0.0, False)}, turns=lambda measuring: 360.0 - now[0])
+    plan = Plan({"a": Estimate("torch", 60.0, False)}, turns=lambda measuring: 360.0 - now[0])
     progress = Progress(terminal, total=1, plan=plan)
     progress.begin("torch-mlp", "a")
     now[0] = 120.0

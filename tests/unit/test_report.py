@@ -244,7 +244,7 @@ class Terminal:
 
 def test_progress_tells_how_far_which_and_in_which_stage():
     terminal = Terminal()
-    plan = Plan({"a": Estimate("torch", 20.0, 0.0, False), "b": Estimate("torch", 500.0, 0.0, False)})
+    plan = Plan({"a": Estimate("torch", 20.0, False), "b": Estimate("torch", 500.0, False)})
     progress = Progress(terminal, nullcontext, 12, plan)
     progress.begin("torch-mlp-inference-b8", "a")
     progress.stage("build")
