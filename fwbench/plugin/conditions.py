@@ -33,12 +33,8 @@ from fwbench.worker.client.starting import PACKAGE
 
 # Fields of a selection that change no number, or that workload, protocol, machine or interpreters already hold; all
 # others are settings.
-_ELSEWHERE = frozenset(
-    {
-        *("protocol", "suite", "asked", "settings", "study", "pythons", "device"),
-        *("threads", "patience", "minutes", "devices", "scaling"),
-    }
-)
+_ELSEWHERE = {"protocol", "suite", "asked", "settings", "study", "pythons", "device", "threads"}
+_ELSEWHERE |= {"patience", "minutes", "devices", "scaling"}
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 

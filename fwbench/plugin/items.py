@@ -20,9 +20,9 @@ from fwbench.worker.client.prove import prove as prove_model
 
 def left_out(item: pytest.Item, gate: Gate | None) -> bool:
     """Whether this run measures nothing in the test, or its gate does not cover what it measures."""
-    workload = spreading.workload_of(item)
+    workload = spreading.subject_of(item, Workload)
     if workload is None:
-        return item.get_closest_marker("fwbench") is not None and spreading.fault_of(item) is None
+        return item.get_closest_marker("fwbench") is not None and spreading.subject_of(item, str) is None
     return gate is not None and not gate.covers(workload)
 
 
@@ -58,13 +58,15 @@ def protocol_of(item: pytest.Item, workload: Workload, amounts: Protocol) -> Pro
 
 def fail_unspread(item: pytest.Item, decorator: str) -> NoReturn:
     """Fail a test that could not be spread over workloads or networks, or was not meant to be."""
-    sentence = spreading.fault_of(item) or f"{item.nodeid} does not say of which model: decorate it with {decorator}"
+    sentence = (
+        spreading.subject_of(item, str) or f"{item.nodeid} does not say of which model: decorate it with {decorator}"
+    )
     pytest.fail(sentence, pytrace=False)
 
 
 def proving(item: pytest.Item, project: Project, pythons: Mapping[str, str]) -> Callable[[], Proved]:
     """The function that proves the test's network, and fails the test if it cannot."""
-    candidate = spreading.candidate_of(item)
+    candidate = spreading.subject_of(item, spreading.Candidate)
     if candidate is None:
         fail_unspread(item, "@fwbench.proof(model, ...)")
 

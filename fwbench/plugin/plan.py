@@ -105,7 +105,7 @@ class Plan:
         count = len(self.pending)
         benchmarks = f"{count} benchmark{'s' * (count > 1)}{' in a duet' * self.duet}"
         least = "at least" if self.duet or counts[None] else "about"
-        rests_on = "; ".join(f"{number} {source}" for number, source in sources if number)
+        rests_on = "; ".join(f"{number} {of}" if number < count else of for number, of in sources if number)
         return f"fwbench: {benchmarks}, {least} {units.duration(self.left)} ({rests_on})"
 
     def left_told(self) -> str:

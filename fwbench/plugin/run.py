@@ -119,17 +119,18 @@ class Run:
 
     def spread(self, metafunc: pytest.Metafunc, marker: pytest.Mark) -> None:
         """Spread a test with one of our markers over its workloads or networks."""
+        subjects: Sequence[spreading.Subject] = ()
         try:
             if marker.name == "fwbench":
-                spreading.parametrize(metafunc, spreading.workloads(marker, self.selection, self.project))
+                subjects = spreading.workloads(marker, self.selection, self.project)
             else:
-                spreading.parametrize_candidates(metafunc, spreading.candidates(marker, self.project))
+                subjects = spreading.candidates(marker, self.project)
         except ValueError as error:
-            spreading.parametrize_fault(metafunc, f"{metafunc.definition.nodeid}: {error}")
+            subjects = [f"{metafunc.definition.nodeid}: {error}"]
         except pytest.UsageError as error:
             # Not while a module is collected: pytest would show it as that module's fault, with a traceback.
             self._usage_error = error
-            spreading.parametrize(metafunc, [])
+        spreading.parametrize(metafunc, subjects)
 
     def workload(self, item: pytest.Item) -> Workload:
         """The workload of a test.
@@ -137,7 +138,7 @@ class Run:
         Raises:
             pytest.fail.Exception: the test could not be spread, or was not meant to be.
         """
-        workload = spreading.workload_of(item)
+        workload = spreading.subject_of(item, Workload)
         if workload is None:
             fail_unspread(item, "@fwbench.benchmark(model, ...)")
         return workload
@@ -157,7 +158,7 @@ class Run:
                 continue
             # A failed workload has no rounds, and its failure already says so.
             item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
-            if workload := spreading.workload_of(item):
+            if workload := spreading.subject_of(item, Workload):
                 replaying.equip(item, workload)
 
     def _refuse_unknown_models(self) -> None:
@@ -169,7 +170,7 @@ class Run:
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Keep tests that were left out on purpose from counting as missing."""
         for item in items:
-            workload = spreading.workload_of(item)
+            workload = spreading.subject_of(item, Workload)
             if self.gate and workload:
                 self.gate.deselect(workload)
 
@@ -179,7 +180,7 @@ class Run:
 
         Runs first, as the terminal asks right afterwards what there is to say.
         """
-        measured = {item: workload for item in session.items if (workload := spreading.workload_of(item))}
+        measured = {item: workload for item in session.items if (workload := spreading.subject_of(item, Workload))}
         self._measures = bool(measured)
         if self.gate:
             announce(self.gate, measured)

@@ -1,8 +1,8 @@
 """One test spread over its workloads or networks: its parameters, their ids, and the marks that select them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,10 +13,9 @@ from fwbench.record.lanes import LANES
 from fwbench.record.workload import HARNESS_MODES, MODES, Workload
 from fwbench.suite.selection import Selection
 
-# Parameters by which results can be grouped, each with its field of the workload.
-_PARAMETERS = {"framework": "lane", **{name: name for name in ("model", "mode", "batch_size", "precision")}}
-
 _SPREAD = "fwbench_spread"
+
+_Kind = TypeVar("_Kind")
 
 
 def markers() -> list[str]:
@@ -34,6 +33,14 @@ class Candidate:
 
     model: Model
     framework: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.framework}-{self.model.name}"
+
+
+# What a test is spread over; a text is the sentence with which it fails.
+Subject = Workload | Candidate | str
 
 
 def workloads(marker: pytest.Mark, selection: Selection, project: Project) -> list[Workload]:
@@ -77,77 +84,46 @@ def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
     return networks
 
 
-def parametrize(metafunc: pytest.Metafunc, workloads: list[Workload]) -> None:
-    """Spread a test over workloads, under primitives that pytest-benchmark can group by and under stable ids."""
-    axes = list(dict.fromkeys(axis for workload in workloads for axis, _ in workload.axes))
-    parameters = dict(_PARAMETERS)
-    if any(workload.devices > 1 for workload in workloads):
-        parameters["devices"] = "devices"
+def parametrize(metafunc: pytest.Metafunc, subjects: Sequence[Subject]) -> None:
+    """Spread a test over what it measures or proves, under primitives that results can be grouped by and stable ids.
+
+    A sentence makes the test fail with it, so that the fault affects no other test.
+    """
+    fields = ["model", "mode", "batch_size", "precision"]
+    if any(isinstance(subject, Workload) and subject.devices > 1 for subject in subjects):
+        fields.append("devices")
+    rows = [_parameters(subject, fields) for subject in subjects]
+    names = list(dict.fromkeys(name for row in rows for name in row)) or ["framework"]
     values = [
         pytest.param(
-            *(getattr(workload, name) for name in parameters.values()),
-            *(dict(workload.axes).get(axis) for axis in axes),
-            id=workload.id,
+            *map(row.get, names),
+            id="fault" if isinstance(subject, str) else subject.id,
             marks=[
-                getattr(pytest.mark, workload.lane),
-                getattr(pytest.mark, workload.mode),
-                getattr(pytest.mark, _SPREAD)(workload),
+                getattr(pytest.mark, _SPREAD)(subject),
+                *(getattr(pytest.mark, row[name]) for name in ("framework", "mode") if isinstance(subject, Workload)),
             ],
         )
-        for workload in workloads
+        for subject, row in zip(subjects, rows, strict=True)
     ]
-    _parametrize(metafunc, (*parameters, *axes), values)
-
-
-def parametrize_candidates(metafunc: pytest.Metafunc, candidates: list[Candidate]) -> None:
-    """Spread a test over the networks that it proves."""
-    values = [
-        pytest.param(
-            each.framework,
-            each.model.name,
-            id=f"{each.framework}-{each.model.name}",
-            marks=[getattr(pytest.mark, _SPREAD)(each)],
-        )
-        for each in candidates
-    ]
-    _parametrize(metafunc, ("framework", "model"), values)
-
-
-def parametrize_fault(metafunc: pytest.Metafunc, sentence: str) -> None:
-    """Make the test fail with this sentence, so that the fault affects no other test."""
-    marks = getattr(pytest.mark, _SPREAD)(sentence)
-    _parametrize(metafunc, ("framework",), [pytest.param(None, id="fault", marks=marks)])
-
-
-def workload_of(item: pytest.Item) -> Workload | None:
-    """The workload of a test; None if the test was not spread."""
-    subject = _spread(item)
-    return subject if isinstance(subject, Workload) else None
-
-
-def candidate_of(item: pytest.Item) -> Candidate | None:
-    """The network that a test proves."""
-    subject = _spread(item)
-    return subject if isinstance(subject, Candidate) else None
-
-
-def fault_of(item: pytest.Item) -> str | None:
-    """Why a test could not be spread."""
-    subject = _spread(item)
-    return subject if isinstance(subject, str) else None
-
-
-def _spread(item: pytest.Item) -> Any:
-    marker = item.get_closest_marker(_SPREAD)
-    return marker.args[0] if marker else None
-
-
-def _parametrize(metafunc: pytest.Metafunc, names: Iterable[str], values: Iterable[Any]) -> None:
     taken = _taken(metafunc)
     ours = [f"fwbench_{name}" if name in taken else name for name in names]
     # The test need not take them as arguments: ids, groups and fixtures use them.
     metafunc.fixturenames.extend(name for name in ours if name not in metafunc.fixturenames)
     metafunc.parametrize(ours, values)
+
+
+def subject_of(item: pytest.Item, kind: type[_Kind]) -> _Kind | None:
+    """What a test was spread over, if it is of this kind."""
+    marker = item.get_closest_marker(_SPREAD)
+    return marker.args[0] if marker and isinstance(marker.args[0], kind) else None
+
+
+def _parameters(subject: Subject, fields: Iterable[str]) -> dict[str, Any]:
+    if isinstance(subject, Workload):
+        return {"framework": subject.lane, **{name: getattr(subject, name) for name in fields}, **dict(subject.axes)}
+    if isinstance(subject, Candidate):
+        return {"framework": subject.framework, "model": subject.model.name}
+    return {"framework": None}
 
 
 def _taken(metafunc: pytest.Metafunc) -> set[str]:

@@ -223,7 +223,7 @@ def test_epochs_of_data_that_take_long_to_read_are_not_guessed():
     fit = Workload("torch", "resnet50", "fit", 32, data="imagenet-100")
     found = one(fit)
     assert (found.left, found.pending, found.left_told()) == (0, {"test": None}, "")
-    assert found.told() == "fwbench: 1 benchmark, at least 0 s (1 of unknown length)"
+    assert found.told() == "fwbench: 1 benchmark, at least 0 s (of unknown length)"
     both = plan({"a": (MLP, QUICK), "b": (fit, QUICK)}, Path("nowhere"), MACHINE)
     assert both.left == one().left
     assert both.told().endswith("; 1 of unknown length)")
@@ -258,7 +258,7 @@ def keep(tmp_path):
 def test_what_a_benchmark_took_last_is_the_plan(keep):
     found = one(storage=keep({"1": journal(recorded())}))
     assert found.left == pytest.approx(29.5 + start(MLP))
-    assert found.told() == f"fwbench: 1 benchmark, about {round(found.left)} s (1 from the record of 21 Nov 2026)"
+    assert found.told() == f"fwbench: 1 benchmark, about {round(found.left)} s (from the record of 21 Nov 2026)"
 
 
 def test_of_a_record_with_other_amounts_all_but_the_windows_is_kept(keep):

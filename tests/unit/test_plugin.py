@@ -129,7 +129,7 @@ def test_progress_and_table(suite):
     result = run(suite, "--benchmark-only", *FAST)
     result.stdout.fnmatch_lines(
         [
-            "fwbench: 3 benchmarks, about * s (3 from rough figures, as no record of this machine has them)",
+            "fwbench: 3 benchmarks, about * s (from rough figures, as no record of this machine has them)",
             "[[]1/3, * s left] noop-noop-inference-b1: */s*",
             "[[]3/3, * s left] noop-noop-inference-b3: *",
             "*fwbench: * profile on *",

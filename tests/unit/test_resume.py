@@ -25,6 +25,7 @@ from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.workers import Workers
+from tests.unit.faults.test_records import AGAIN
 from tests.unit.recorded import failed, measured, rounds, write
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as run
@@ -205,6 +206,14 @@ def test_of_two_tests_of_one_workload_each_has_its_own(suite, measuring, monkeyp
     run(suite, ONLY, "--benchmark-json=resumed.json", "--fwbench-resume")
     assert measuring.asked == [1, 1]
     assert stored(suite, "resumed.json") == stored(suite, "whole.json")
+
+
+def test_a_taken_test_that_is_run_again_is_measured_again(suite, measuring):
+    suite.makeconftest(AGAIN)
+    suite.makepyfile(test_suite=benchmarks(sizes=(1,)).replace("fwbench_measure()", "fwbench_measure(); assert 0"))
+    run(suite, ONLY)
+    run(suite, ONLY, "--fwbench-resume")
+    assert measuring.asked == [1, 1, 1]
 
 
 def test_without_a_journal_everything_is_measured_and_collecting_writes_none(suite, measuring):
@@ -550,6 +559,13 @@ def test_each_conftest_counts_though_they_share_a_name(tmp_path, pytester):
     selection, project = select(pytester.parseconfig("-p", "fwbench.plugin"), HERE), Project(pytester.path, ())
     found = conditions.conditions(selection, HERE, project, (), tmp_path, [SimpleNamespace(__file__=str(path))])
     assert "folder/conftest.py" in found["code"]["modules"]
+
+
+def test_of_two_versions_of_a_distribution_the_one_that_is_imported_counts(tmp_path, monkeypatch):
+    for folder, version in (("first", "1.0"), ("second", "2.0")):
+        (tmp_path / folder / f"some_thing-{version}.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [*(str(tmp_path / folder) for folder in ("none", "first", "second"))])
+    assert conditions.interpreter.__wrapped__(sys.executable)["distributions"] == {"some-thing": "1.0"}
 
 
 def test_another_interpreters_versions_are_asked_for():
