@@ -118,22 +118,16 @@ class Plan:
         return f"{'' if all(are_known) else 'over '}{units.duration(self.left)} left"
 
 
-def plan(
-    benchmarks: Mapping[str, _Asked],
-    storage: Path,
-    machine: Machine,
-    processes: int = 1,
-    duet: bool = False,
-    at_once: int = 1,
-    turns: Callable[[float], float] | None = None,
-) -> Plan:
-    """The plan of a run.
+def estimates(
+    benchmarks: Mapping[str, _Asked], storage: Path, machine: Machine, processes: int = 1, duet: bool = False
+) -> tuple[dict[str, Estimate | None], datetime | None]:
+    """The estimate of each benchmark, and when the newest record was begun that some of them rest on.
 
     Args:
         benchmarks: by the test's id, in the order of the run.
         storage: the folder of records.
         processes: that measure each workload one after another.
-        duet, at_once, turns: as `Plan` has them.
+        duet: whether the benchmarks take turns with another revision's.
     """
     # Without an energy counter nothing is waited for.
     metered = not isinstance(counter(machine.device), str)
@@ -149,7 +143,7 @@ def plan(
             seconds += 0.0 if workload.lane in lanes else start(workload)
         lanes.add(workload.lane)
         pending[name] = None if seconds is None else Estimate(workload.lane, seconds, last is not None)
-    return Plan(pending, made, duet, at_once, turns)
+    return pending, made
 
 
 def _recorded(

@@ -64,22 +64,22 @@ class Progress:
     def line(self, text: str) -> None:
         """Write a line that belongs to no benchmark; a screen shows it in the place of the last one."""
         if self._is_general and self._is_live():
-            self._text = f"[{text}]"
-            self._rewrite()
+            self._text = ""
+            self._show(f"[{text}]")
         else:
             self._start(str, f"[{text}]")
         self._is_general = True
 
     def stage(self, name: str) -> None:
         """The benchmark enters a stage, or a part of one (`training, epoch 2`); or something else is to be known."""
-        if name.partition(",")[0] not in _PASSING:
-            self._add(f"{name}, ")
-        elif self._is_live():
-            self._rewrite(name)
+        if name.partition(",")[0] in _PASSING:
+            self._show(passing=name)
+        else:
+            self._show(f"{name}, ")
 
     def end(self, measurement: Measurement) -> None:
         """The benchmark is over."""
-        self._add(self._outcome(measurement))
+        self._show(self._outcome(measurement))
 
     @staticmethod
     def _outcome(measurement: Measurement) -> str:
@@ -108,32 +108,27 @@ class Progress:
         return f"{units.seconds(epoch)} an epoch" + ("" if accuracy is None else f", validation top-1 {accuracy:.1%}")
 
     def _start(self, head: Callable[[], str], text: str) -> None:
-        self._head, self._text, self._is_general = head, text, False
         line = f"{head()}{text}"
-        self._written = len(line)
+        self._head, self._text, self._written, self._is_general = head, text, len(line), False
         self._write(f"\n{line}")
 
-    def _add(self, text: str) -> None:
-        """Write text that stays on the line, in place of the stage."""
-        self._text += text
+    def _show(self, staying: str = "", passing: str = "") -> None:
+        """Write text that stays on the line; a screen shows the line anew, with what passes as far as there is room."""
+        self._text += staying
         if self._is_live():
-            self._rewrite()
+            line = f"{self._head()}{self._text}"
+            self._written = len(line)
+            self._write(f"{_ANEW}{line}{passing[: max(0, _width() - len(line))]}")
         else:
-            self._written += len(text)
-            self._write(text)
-
-    def _rewrite(self, stage: str = "") -> None:
-        """Write the line anew, with the stage as far as there is room."""
-        line = f"{self._head()}{self._text}"
-        self._written = len(line)
-        self._write(f"{_ANEW}{line}{stage[: max(0, _width() - len(line))]}")
+            self._written += len(staying)
+            self._write(staying)
 
     def _is_live(self) -> bool:
         """Whether the line can be rewritten: on a screen, and if it has not wrapped."""
         return self._terminal is not None and bool(self._terminal.isatty) and self._written < _width()
 
     def _write(self, text: str) -> None:
-        if self._terminal:
+        if self._terminal and text:
             with self._uncaptured():
                 self._terminal.write(text, flush=True)
 

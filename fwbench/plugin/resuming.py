@@ -177,16 +177,14 @@ def _with_measurements(
     path: Path, then: Mapping[str, Any], now: Mapping[str, Any], resumed: Resumed, here: Callable[[str], str | None]
 ) -> Resumed:
     record = read(path)
-    made = defaultdict(list)
+    made: dict[Workload, list[Measurement]] = defaultdict(list)
     for measurement in record.measurements:
         made[measurement.asked].append(measurement)
-    # Several tests of one workload take its last measurements in their order.
-    tests = Counter(workload for workload, _ in resumed.asked.values())
-    last = {workload: iter(made[workload][-number:]) for workload, number in tests.items()}
     taken: dict[str, Measurement] = {}
     left: Counter[str] = Counter()
     for test, (workload, protocol) in resumed.asked.items():
-        earlier = next(last[workload], None)
+        # Several tests of one workload take its measurements in their order.
+        earlier = made[workload].pop(0) if made[workload] else None
         if why := _refusal(earlier, protocol, then, now, here):
             left[why] += 1
         elif earlier:

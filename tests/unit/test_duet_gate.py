@@ -479,6 +479,15 @@ def test_pairs_of_other_code_are_not_taken(project, playing, change, why):
     assert playing.played == 4 + 9
 
 
+def test_pairs_under_other_variables_are_not_taken(project, playing, monkeypatch):
+    in_duet(project)
+    playing.last = None
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    result = in_duet(project, "--fwbench-resume")
+    result.stdout.fnmatch_lines(["fwbench: nothing is taken from *: MALLOC_ARENA_MAX not there then, 1 now"])
+    assert playing.played == 4 + 9
+
+
 def test_what_is_no_journal_of_a_duet_is_one_sentence(project, playing):
     project.path.joinpath("x.jsonl").write_text('{"schema": 1, "started": ""}\n')
     for named in ("x.jsonl", "nothing.jsonl", ""):

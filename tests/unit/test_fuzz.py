@@ -23,7 +23,7 @@ from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.history import histories
 from fwbench.compare.saved import compare
 from fwbench.errors import UserError
-from fwbench.plugin.plan import plan
+from fwbench.plugin.plan import Plan, estimates
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import BEFORE, Measurement, Moment
@@ -267,7 +267,7 @@ def consume(record, good, out, figures):
     workloads = [m.workload for m in good.measurements]
     for duet in (False, True):
         benchmarks = {workload.id: (workload, PROFILES["quick"]) for workload in workloads}
-        assert is_clean(plan(benchmarks, out, MACHINE, duet=duet).told())
+        assert is_clean(Plan(*estimates(benchmarks, out, MACHINE, duet=duet), duet).told())
 
 
 PLAIN = settings(

@@ -15,7 +15,7 @@ from fwbench.errors import Absent
 from fwbench.meters.energy import energy
 from fwbench.models import CATALOG
 from fwbench.plugin import plan as plan_module
-from fwbench.plugin.plan import Estimate, Plan, plan, windows
+from fwbench.plugin.plan import Estimate, Plan, estimates, windows
 from fwbench.plugin.selecting import select
 from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import CEILING, Failure, Measurement
@@ -48,9 +48,13 @@ def counters(monkeypatch):
     monkeypatch.setattr(plan_module, "counter", lambda device: object() if device == "gpu" else Absent("none"))
 
 
-def one(workload=MLP, protocol=QUICK, storage=Path("nowhere"), machine=MACHINE, **changes):
+def plan(benchmarks, storage=Path("nowhere"), machine=MACHINE, processes=1, duet=False):
+    return Plan(*estimates(benchmarks, storage, machine, processes, duet), duet)
+
+
+def one(workload=MLP, protocol=QUICK, **of):
     """The plan of one benchmark."""
-    return plan({"test": (workload, protocol)}, storage, machine, **changes)
+    return plan({"test": (workload, protocol)}, **of)
 
 
 # What the protocol asks for
@@ -101,7 +105,7 @@ def planned(pytester):
         workloads = [workload for mode in MODES for workload in selection.workloads(mode, CATALOG)]
         workloads += [dataclasses.replace(workload, device=machine.device) for workload in HARNESS]
         benchmarks = {workload.id: (workload, selection.protocol) for workload in workloads}
-        return plan(benchmarks, Path("nowhere"), machine, selection.processes), workloads
+        return plan(benchmarks, machine=machine, processes=selection.processes), workloads
 
     return choose
 
@@ -215,7 +219,7 @@ def test_processes_multiply_and_programs_need_one():
 
 def test_only_the_first_benchmark_of_a_lane_waits_for_its_server():
     again, other = Workload("torch", "mlp", batch_size=2), Workload("jax", "mlp")
-    together = plan({w.id: (w, QUICK) for w in (MLP, again, other)}, Path("nowhere"), MACHINE)
+    together = plan({w.id: (w, QUICK) for w in (MLP, again, other)})
     assert together.left == pytest.approx(sum(one(w).left for w in (MLP, again, other)) - start(again))
 
 
@@ -224,7 +228,7 @@ def test_epochs_of_data_that_take_long_to_read_are_not_guessed():
     found = one(fit)
     assert (found.left, found.pending, found.left_told()) == (0, {"test": None}, "")
     assert found.told() == "fwbench: 1 benchmark, at least 0 s (of unknown length)"
-    both = plan({"a": (MLP, QUICK), "b": (fit, QUICK)}, Path("nowhere"), MACHINE)
+    both = plan({"a": (MLP, QUICK), "b": (fit, QUICK)})
     assert both.left == one().left
     assert both.told().endswith("; 1 of unknown length)")
     assert both.left_told().startswith("over ")
@@ -272,7 +276,7 @@ def test_the_newest_journal_counts_and_older_ones_fill_up(keep):
     newer = journal(recorded(overhead_s=1.5), started="2026-11-03T12:00:00+00:00")
     storage = keep({"20261101T120000-1": older, "20261103T120000-1": newer})
     jax = Workload("jax", "mlp")
-    found = plan({"torch": (MLP, QUICK), "jax": (jax, QUICK)}, storage, MACHINE)
+    found = plan({"torch": (MLP, QUICK), "jax": (jax, QUICK)}, storage)
     assert found.pending == {
         "torch": Estimate("torch", pytest.approx(30.5 + start(MLP)), True),
         "jax": Estimate("jax", pytest.approx(29.5 + start(jax)), True),

@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from fwbench.plugin import spreading
 from fwbench.plugin.session import Session
 from fwbench.record import lanes
+from fwbench.record.workload import Workload
 from tests.unit.test_plugin import FAST, run, saved, suite  # noqa: F401 (a fixture)
 
 OWN = """
@@ -59,6 +62,29 @@ def test_options_choose_among_a_users_models_and_replace_their_batch_sizes(own):
         "noop-other-inference-b3",
         "noop-other-train_step-b3",
     ]
+
+
+def test_a_mark_selects_a_mode(own):
+    found = collected(own, "-m", "train_step")
+    assert len(found) == 6
+    assert all("-train_step-" in name for name in found)
+
+
+def test_the_number_of_devices_is_a_parameter_where_a_workload_has_several():
+    given = {}
+
+    class Metafunc:
+        definition = SimpleNamespace(iter_markers=lambda name: ())
+        _arg2fixturedefs, fixturenames = {}, []
+
+        def parametrize(self, names, values):
+            given["names"], given["last"] = names, [each.values[-1] for each in values]
+
+    one, two = (Workload("jax", "mlp", devices=number) for number in (1, 2))
+    spreading.parametrize(Metafunc(), [one])
+    assert given["names"] == ["framework", "model", "mode", "batch_size", "precision"]
+    spreading.parametrize(Metafunc(), [one, two])
+    assert (given["names"][-1], given["last"]) == ("devices", [1, 2])
 
 
 def test_a_model_that_nobody_has_is_one_sentence_that_names_the_users_own(own):
