@@ -294,10 +294,23 @@ def both(**fields):
     return [measured(lane, protocol=QUICK.to_json(), **fields) for lane in ("torch", "jax")]
 
 
-def test_the_same_conditions_are_no_difference(tmp_path, now):
-    found = resumed(tmp_path, now, now, *both())
-    assert found.taken.keys() == {"one", "other"}
-    assert [m.samples for m in found.taken.values()] == [(0.25, 0.125, 0.5)] * 2
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda then: None,
+        lambda then: then["machine"].update(memory=4096),
+        # That one run alone has loaded.
+        lambda then: then["code"]["modules"].update({"elsewhere.py": "0"}),
+        lambda then: _installed(then, pygal="0.0.1", pytest="1.0"),
+        lambda then: then["environment"].update(TERM="dumb"),
+    ],
+    ids=["nothing", "memory", "other tests", "what no lane computes with", "environment"],
+)
+def test_what_changes_no_number_is_no_difference(tmp_path, now, change):
+    then = json.loads(json.dumps(now))
+    change(then)
+    found = resumed(tmp_path, then, now, *both())
+    assert {test: m.samples for test, m in found.taken.items()} == dict.fromkeys(ASKED, (0.25, 0.125, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -340,13 +353,6 @@ def test_of_another_schema_nothing_is_taken(tmp_path, now):
     assert "has schema 99" in found.lines()[0]
 
 
-def test_memory_and_modules_that_one_run_alone_has_loaded_are_no_difference(tmp_path, now):
-    then = json.loads(json.dumps(now))
-    then["machine"]["memory"] -= 4096
-    then["code"]["modules"]["elsewhere.py"] = "0"
-    assert len(resumed(tmp_path, then, now, *both()).taken) == 2
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -369,13 +375,6 @@ def test_what_differs_in_one_lane_is_not_taken_of_that_lane_alone(tmp_path, now,
 def _installed(then, **versions):
     for found in then["interpreters"].values():
         found["distributions"].update(versions)
-
-
-def test_what_no_lane_computes_with_may_differ(tmp_path, now):
-    then = json.loads(json.dumps(now))
-    _installed(then, pygal="0.0.1", pytest="1.0")
-    then["environment"]["TERM"] = "dumb"
-    assert len(resumed(tmp_path, then, now, *both()).taken) == 2
 
 
 @pytest.mark.parametrize(

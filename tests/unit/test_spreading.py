@@ -80,7 +80,7 @@ def test_the_number_of_devices_is_a_parameter_where_a_workload_has_several():
         def parametrize(self, names, values):
             given["names"], given["last"] = names, [each.values[-1] for each in values]
 
-    one, two = (Workload("jax", "mlp", devices=number) for number in (1, 2))
+    one, two = (Workload("jax", "mlp", batch_size=2, devices=number) for number in (1, 2))
     spreading.parametrize(Metafunc(), [one])
     assert given["names"] == ["framework", "model", "mode", "batch_size", "precision"]
     spreading.parametrize(Metafunc(), [one, two])
