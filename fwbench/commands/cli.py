@@ -25,7 +25,7 @@ _COMMANDS = {
     "prove": "prove that a model's frameworks compute the same thing",
     "audit": "prove public ports of networks against their originals",
     "selftest": "measure the gate itself: false alarms and slowdowns found, on this machine",
-    "doctor": "what this machine can measure, and what would make it better",
+    "doctor": "what this machine can measure, and whether its numbers can be trusted",
     "list": "models, frameworks, lanes, studies, and metrics with their units",
     "ci": "measure a pull request on GitHub Actions, and comment on it",
 }

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from fwbench.commands.doctor import NEEDS_PYTHON
+from fwbench.commands.doctor.looks import NEEDS_PYTHON
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.11", "3.12", "3.13")

@@ -5,22 +5,24 @@ import dataclasses
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice, pairwise
 
 from fwbench.commands.doctor import judging
-from fwbench.commands.doctor.advice import Advice, other_load
+from fwbench.commands.doctor.findings import Finding
+from fwbench.commands.doctor.looks import lacking, other_load, public_lanes
 from fwbench.compare import duet
 from fwbench.compare.criteria import thresholds
-from fwbench.errors import UserError
-from fwbench.machine import Machine, versions
+from fwbench.errors import Absent, UserError
+from fwbench.machine import Machine
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.energy import Counter, counter, moves
 from fwbench.models import CATALOG
 from fwbench.models.importing import described
 from fwbench.models.project import Project, complete
-from fwbench.record.lanes import LANES, Lane
+from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Measurement
 from fwbench.record.quantiles import quantile
 from fwbench.record.workload import PRECISIONS, Workload
@@ -41,141 +43,117 @@ _TIMED = dataclasses.replace(
 )
 
 # Seconds for which the energy counter is polled. NVML's moves every 20 to 100 ms.
-_COUNTED = 3.0
+_POLLED = 3.0
 # Steps of the clock that are looked at.
 _STEPS = 1000
 
 
 @dataclass(frozen=True)
 class Check:
-    """One of the things that are run.
-
-    Attributes:
-        title: what is run.
-        seconds: that it takes on two idle cores without a GPU.
-        run: runs it and judges it.
-    """
+    """What is run and judged, in so many seconds on two idle cores; 0: it judges what others ran."""
 
     title: str
     seconds: float
-    run: Callable[[], Sequence[Advice]]
+    run: Callable[[], Iterable[Finding]]
 
 
-def check(here: Machine, tell: Callable[[str], None]) -> tuple[list[Advice], list[Measurement]]:
-    """Run everything that can be run here, and judge it.
-
-    Args:
-        tell: called with what will be done, and for how long, and with each part as it begins.
-
-    Returns:
-        The findings, and what was measured for them.
-    """
+def check(here: Machine, tell: Callable[[str], None]) -> tuple[list[Finding], list[Measurement]]:
+    """Run everything that can be run here; returns what was found, and what was measured for that."""
     until = time.monotonic() + _LIMIT
-    with contextlib.closing(_Here(here, until)) as checks:
-        findings = play(checks.parts(), tell, until)
-    return [*findings, *checks.others()], checks.measured
+    with contextlib.closing(Session(here, until)) as session:
+        return play(session.checks(), tell, until), session.measured
 
 
 def play(
-    parts: Sequence[Check], tell: Callable[[str], None], until: float, now: Callable[[], float] = time.monotonic
-) -> list[Advice]:
-    """Run parts one after another; what one of them raises is a finding, and the others are run.
+    checks: Sequence[Check], tell: Callable[[str], None], until: float, now: Callable[[], float] = time.monotonic
+) -> list[Finding]:
+    """Run checks one after another, of those that take time none that would begin later than `until`.
 
-    Args:
-        until: no part begins later than this.
+    What one of them raises is a finding, and the others are run.
     """
-    tell(f"{_span(parts)} on two idle cores, {_LIMIT / 60:.0f} minutes at most")
-    findings: list[Advice] = []
-    for number, part in enumerate(parts):
-        if now() >= until:
-            step = "end what else runs, and check again"
-            findings.append(Advice(part.title, "better", f"not run: {_LIMIT / 60:.0f} minutes had passed", step))
-            continue
-        tell(f"[{number + 1}/{len(parts)}] {part.title}, {_span(parts[number:])} to go")
+    tell(f"{_span(checks)} on two idle cores, {_LIMIT / 60:.0f} minutes at most")
+    findings: list[Finding] = []
+    for number, each in enumerate(checks):
         try:
-            findings.extend(part.run())
+            if each.seconds and now() >= until:
+                raise UserError(f"not run: {_LIMIT / 60:.0f} minutes had passed")
+            if each.seconds:
+                tell(f"{each.title}, {_span(checks[number:])} to go")
+            findings.extend(each.run())
         except Exception as error:
-            step = "correct that and check again; without it this part of the machine is unknown"
-            sentence = str(error) if isinstance(error, UserError) else described(error)
-            findings.append(Advice(part.title, "bad", sentence, step))
+            step = "correct that and check again; without it this part of the machine is unknown, and cannot be trusted"
+            found = str(error) if isinstance(error, UserError) else described(error)
+            findings.append(Finding(each.title, found, step, bad=True))
     return findings
 
 
-class _Here:
-    """This machine's parts, and what they measure with; its workers end with the context."""
+class Session:
+    """What checks measure with, and what they have measured; its workers end with it."""
 
     def __init__(self, here: Machine, until: float) -> None:
-        self._machine = here
-        self._until = until
+        self._machine, self._until = here, until
         self._project = Project(PACKAGE.parent, ())
         self._workers = Workers(here, here.device, {}, self._project)
         # Medians by lane, of those that can be measured.
         self._latencies: dict[str, float] = {}
         self.measured: list[Measurement] = []
-        self._begun = time.monotonic()
-        self._load = OtherLoad()
+        self._begun, self._load = time.monotonic(), OtherLoad()
 
     def close(self) -> None:
         """End the workers."""
         self._workers.close()
 
-    def parts(self) -> list[Check]:
-        """In the order in which they are run: idle power is read before anything has run."""
-        lanes = installed()
+    def checks(self) -> list[Check]:
+        """In the order in which they are run: idle power is read before anything has run, load when all has."""
+        lanes, meter = installed(), counter(self._machine.device)
         compared = [lane for lane in lanes if "ci" in lane.profiles]
-        meter = counter(self._machine.device)
-        checks = []
-        # Where there is no counter, doctor has said why.
-        if not isinstance(meter, str):
-            checks.append(Check("energy", _COUNTED, partial(self._energy, meter)))
-        checks += [Check(lane.name, 15.0, partial(self._lane, lane)) for lane in lanes]
-        checks.append(Check("lanes", 0.0, lambda: judging.measurable(self._latencies)))
-        checks.append(Check("matrix products", 0.0, lambda: judging.matrix_products(self.measured)))
-        checks.append(Check("ceilings", 0.0, lambda: judging.ceilings(self.measured)))
-        checks.append(Check("clock", 1.0, self._clock))
-        if compared:
-            checks.append(Check("duet", 12.0 * len(compared), partial(self._duet, compared)))
-        return checks
+        # Of a counter that is not there the look has said why.
+        energy = [] if isinstance(meter, Absent) else [Check("energy", _POLLED, partial(self._energy, meter))]
+        return [
+            *energy,
+            *(Check(lane.name, 15.0, partial(self._lane, lane)) for lane in lanes),
+            Check("lanes", 0.0, self._measurable),
+            Check("matrix products", 0.0, lambda: judging.matrix_products(self.measured)),
+            Check("ceilings", 0.0, lambda: judging.ceilings(self.measured)),
+            Check("clock", 1.0, self._clock),
+            *([Check("duet", 12.0 * len(compared), partial(self._duet, compared))] if compared else []),
+            Check("disturbances", 0.0, lambda: [judging.disturbed(self.measured)]),
+            Check("other load", 0.0, self._others),
+        ]
 
-    def others(self) -> list[Advice]:
-        """What others did while all of it ran; asked when our own processes have ended."""
-        findings = [other_load(self._load.read(), self._load.cpus, time.monotonic() - self._begun)]
-        if self._machine.device == "gpu":
-            findings.append(judging.disturbed(self.measured))
-        return findings
+    def _energy(self, meter: Counter) -> Iterator[Finding]:
+        changes = moves(meter, _POLLED, time.perf_counter)
+        yield judging.energy_counter(meter.name, changes, meter.fault)
 
-    def _energy(self, meter: Counter) -> list[Advice]:
-        changes = moves(meter, _COUNTED, time.perf_counter)
-        return [judging.energy_counter(meter.name, changes, meter.fault)]
-
-    def _lane(self, lane: Lane) -> list[Advice]:
+    def _lane(self, lane: Lane) -> Iterator[Finding]:
         """Fresh processes in IEEE float32, and one in every other arithmetic."""
         first = self._measure(lane.name)
-        by_precision = {"fp32": first}
-        if first.failure is None:
-            by_precision |= {name: self._measure(lane.name, name) for name in PRECISIONS if name != "fp32"}
-        findings = [judging.arithmetic(lane.name, by_precision)]
-        if first.failure is None:
+        others = [] if first.failure else [name for name in PRECISIONS if name != "fp32"]
+        yield judging.arithmetic(lane.name, {"fp32": first} | {name: self._measure(lane.name, name) for name in others})
+        if not first.failure:
             self._latencies[lane.name] = quantile(first.samples, 50)
             processes = [first, self._measure(lane.name)]
-            agreement = judging.agreement(lane.name, processes)
-            if agreement.level == "bad":
+            if judging.agreement(lane.name, processes).bad:
                 # Two can be a coincidence.
-                agreement = judging.agreement(lane.name, [*processes, self._measure(lane.name)])
-            findings.append(agreement)
+                processes.append(self._measure(lane.name))
+            yield judging.agreement(lane.name, processes)
         if "cudagraphs" in first.settings:
-            findings.append(judging.graphs(lane.name, first.settings["cudagraphs"]))
-        return findings
+            yield judging.graphs(lane.name, first.settings["cudagraphs"])
 
-    def _clock(self) -> list[Advice]:
+    def _measurable(self) -> Iterator[Finding]:
+        if not self._latencies:
+            step = "correct what is said of one of them"
+            yield Finding("lanes", "none that is installed here can be measured", step, bad=True)
+
+    def _clock(self) -> Iterator[Finding]:
         empty = self._measure("noop", model="noop")
         if empty.failure:
             raise RuntimeError(empty.failure.message)
-        if not self._latencies:
-            return []
-        return [judging.clock(smallest_step(), statistics.median(empty.samples), min(self._latencies.values()))]
+        if self._latencies:
+            shortest = min(self._latencies.values())
+            yield judging.clock(smallest_step(), statistics.median(empty.samples), shortest)
 
-    def _duet(self, lanes: Sequence[Lane]) -> list[Advice]:
+    def _duet(self, lanes: Sequence[Lane]) -> list[Finding]:
         here = self._machine.in_turns()
         workloads = [Workload(lane.name, _MODEL, device=here.device) for lane in lanes if lane.name in self._latencies]
         # Base and head are this fwbench in this interpreter.
@@ -186,40 +164,33 @@ class _Here:
         self.measured += [Measurement(workload, failure=fault.failure) for workload, fault in faults.items()]
         return [judging.unchanged_duet(workload.lane, comparison) for workload, comparison in compared.items()]
 
+    def _others(self) -> Iterator[Finding]:
+        # Of a process that has ended all is known that was ours.
+        self.close()
+        yield other_load(self._load, self._machine.device, time.monotonic() - self._begun, whole=True)
+
     def _measure(self, lane: str, precision: str = "fp32", model: str = _MODEL) -> Measurement:
         """Time a model in a fresh process; the first of a precision also measures the lane's ceilings."""
         workload = Workload(lane, model, precision=precision, device=self._machine.device)
         protocol = dataclasses.replace(_TIMED, deadline=self._left())
-        measurement = self._workers.measure(workload, protocol, lambda _: None)
-        self.measured.append(measurement)
-        return measurement
+        self.measured.append(self._workers.measure(workload, protocol, lambda _: None))
+        return self.measured[-1]
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
 
 def installed() -> list[Lane]:
-    """The lanes that can measure the model here; of the others doctor tells."""
+    """The lanes that can measure the model here; looks find the others."""
     networks = complete(CATALOG[_MODEL]).networks
-    return [
-        lane
-        for lane in LANES.values()
-        if not lane.internal
-        and lane.framework in networks
-        and len(versions(lane.distributions)) == len(lane.distributions)
-    ]
+    return [lane for lane in public_lanes() if lane.framework in networks and not lacking(lane)]
 
 
 def smallest_step(now: Callable[[], float] = time.perf_counter) -> float:
     """The resolution of a clock as a process sees it: the least difference of two successive readings, in seconds."""
-    steps = []
-    for _ in range(_STEPS):
-        before = after = now()
-        while after == before:
-            after = now()
-        steps.append(after - before)
-    return min(steps)
+    steps = (later - earlier for earlier, later in pairwise(iter(now, None)) if later > earlier)
+    return min(islice(steps, _STEPS))
 
 
-def _span(parts: Sequence[Check]) -> str:
-    return f"about {sum(part.seconds for part in parts):.0f} s"
+def _span(checks: Sequence[Check]) -> str:
+    return f"about {sum(each.seconds for each in checks):.0f} s"

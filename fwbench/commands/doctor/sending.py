@@ -1,80 +1,61 @@
 """What `fwbench doctor --json FILE` writes: all that a maintainer needs who cannot reach the machine."""
 
-import dataclasses
+import contextlib
 import getpass
 import json
 import os
 import platform
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import fwbench
-from fwbench.commands.doctor.advice import Advice, sound
+from fwbench.commands.doctor.findings import Finding, as_json
+from fwbench.commands.doctor.looks import public_lanes
 from fwbench.machine import Machine, nvml, versions
-from fwbench.record.lanes import LANES, recorded
+from fwbench.record.lanes import recorded
 from fwbench.record.measurement import Measurement
 
 # All but the last part of a path from the root.
-_FOLDERS = re.compile(r"(?<![\w.~/])~?/(?:[^\s/\"'`:;,()\[\]{}<>=]+/)*(?=[^\s/])")
+_FOLDERS = r"(?<![\w.~/])~?/(?:[^\s/\"'`:;,()\[\]{}<>=]+/)*(?=[^\s/])"
 
 
-def findings(advice: Sequence[Advice]) -> dict[str, Any]:
-    """What was found, as JSON primitives."""
-    return {"sound": sound(advice), "findings": [dataclasses.asdict(finding) for finding in advice]}
-
-
-def report(
-    here: Machine,
-    advice: Sequence[Advice],
-    measured: Sequence[Measurement],
-    environment: Mapping[str, str] = os.environ,
-) -> str:
-    """The whole file.
-
-    Args:
-        measured: what `--check` has measured, failures with what their processes wrote to standard error; its samples
-            are left out.
-    """
-    lanes = [lane for lane in LANES.values() if not lane.internal]
+def report(here: Machine, findings: Sequence[Finding], measured: Sequence[Measurement]) -> str:
+    """The whole file: of what `--check` has measured no samples; of failures what their processes wrote."""
+    lanes = public_lanes()
     named = [name for lane in lanes for name in (*lane.distributions, *lane.libraries)]
     content = {
         "fwbench": fwbench.__version__,
         "python": platform.python_version(),
-        **findings(advice),
+        **as_json(findings),
         "machine": here.to_json(),
         "versions": versions((*named, "nvidia-ml-py", "numpy")),
-        "environment": {name: value for name, value in environment.items() if name.startswith(recorded(lanes))},
+        "environment": {name: value for name, value in os.environ.items() if name.startswith(recorded(lanes))},
         "nvml": nvml.answers(),
         "measured": [{**one.to_json(), "samples": len(one.samples)} for one in measured],
     }
-    return json.dumps(_scrubbed(content, tuple(_identities(environment))), indent=1)
+    return json.dumps(_scrubbed(content, {_FOLDERS: ".../"} | _identities()), indent=1)
 
 
-def _identities(environment: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str]]:
-    """What tells whose machine this is, and what stands in its place."""
+def _identities() -> dict[str, str]:
+    """Patterns of the words that name this machine or its user, and what stands in their place."""
     host = socket.gethostname()
-    names = {environment.get("USER"), environment.get("LOGNAME"), Path(environment.get("HOME", "/")).name}
-    try:
-        names.add(getpass.getuser())
-    except (KeyError, OSError):
-        names.discard(None)  # nobody has given this process's user a name
-    for name in dict.fromkeys((host, host.partition(".")[0])):
-        yield re.compile(rf"\b{re.escape(name)}\b"), "HOST"
-    for name in filter(None, names):
-        yield re.compile(rf"\b{re.escape(name)}\b"), "USER"
+    users = {os.environ.get("USER"), os.environ.get("LOGNAME"), Path(os.environ.get("HOME", "/")).name}
+    # Nobody may have given this process's user a name.
+    with contextlib.suppress(KeyError, OSError):
+        users.add(getpass.getuser())
+    words = dict.fromkeys((host, host.partition(".")[0]), "HOST") | dict.fromkeys(filter(None, users), "USER")
+    return {rf"\b{re.escape(word)}\b": stand_in for word, stand_in in words.items()}
 
 
-def _scrubbed(content: Any, identities: Sequence[tuple[re.Pattern[str], str]]) -> Any:
-    """The content without folders, user names and host names; of a path its last part is left."""
+def _scrubbed(content: Any, stand_ins: Mapping[str, str]) -> Any:
+    """The content with something else in place of each pattern."""
     if isinstance(content, Mapping):
-        return {name: _scrubbed(value, identities) for name, value in content.items()}
+        return {name: _scrubbed(value, stand_ins) for name, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_scrubbed(value, identities) for value in content]
-    if isinstance(content, str):
-        content = _FOLDERS.sub(".../", content)
-        for pattern, stand_in in identities:
-            content = pattern.sub(stand_in, content)
+        return [_scrubbed(value, stand_ins) for value in content]
+    for pattern, stand_in in stand_ins.items() if isinstance(content, str) else ():
+        content = re.sub(pattern, stand_in, content)
     return content

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.commands import doctor
+from fwbench.commands.doctor.looks import Looks
+from fwbench.errors import Absent
 from fwbench.machine import holes
 from fwbench.machine.disturbances import GAP, QUOTA, disturbances, lengthening
 from fwbench.record.measurement import Pass
@@ -191,9 +192,10 @@ def test_what_a_quota_disturbs_is_not_measured_again(fault):
     assert not holes.stood_still({"gap": 0.0, "suspended": 0.0, "throttled": 3.0})
 
 
-@pytest.mark.parametrize(("quota", "level"), [(None, "good"), (2.0, "good"), (1.5, "better"), (0.5, "bad")])
+@pytest.mark.parametrize(("quota", "level"), [(None, "good"), (2.0, "good"), (1.5, "bad"), (0.5, "bad")])
 def test_the_doctor_tells_a_quota(quota, level, fault):
-    found = doctor._cpus(dataclasses.replace(MACHINE, quota=quota))
+    here = dataclasses.replace(MACHINE, quota=quota)
+    (found,) = Looks(here, Absent("no GPU"), Absent("no counter"), {})._cpus()
     assert found.level == level
     assert ("quota" in found.found) is (level != "good")
     assert ("--fwbench-threads=1" in found.next_step) is (quota == 1.5)
