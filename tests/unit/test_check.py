@@ -33,9 +33,8 @@ WORKLOAD = Workload("torch", "mlp")
 NEIGHBOURED = Moment(BEFORE, AcceleratorState(processes=(AcceleratorProcess(7, 2**30),)))
 
 
-def probed(error=2e-7, **fields):
-    probe = {"matmul": {"error": error / 2}, "convolution": {"error": error}}
-    return measured(parity={"probe": probe}, **fields)
+PROBED = measured(parity={"probe": {"matmul": {"error": 1e-7}, "convolution": {"error": 2e-7}}})
+CALM = measured(accelerator=(Moment(BEFORE, AcceleratorState(processes=())),))
 
 
 def failed(kind, message, stage=None):
@@ -46,46 +45,94 @@ NO_TF32 = failed("unavailable", "a CPU has no TF32 arithmetic")
 WRONG = failed("error", "ArithmeticError: the matmul runs in tf32 arithmetic", "probe")
 
 
-@pytest.mark.parametrize(
-    ("found", "expected", "said"),
-    [
-        ({"fp32": probed(), "tf32": NO_TF32}, "good", "fp32 (relative error 2.0e-07)"),
-        ({"fp32": probed(), "tf32": NO_TF32}, "good", "no tf32"),
-        ({"fp32": WRONG}, "bad", "runs in tf32"),
-        ({"fp32": probed(), "tf32": NO_TF32, "bf16": WRONG}, "bad", "bf16: ArithmeticError"),
-        # The other lanes are measured.
-        ({"fp32": failed("unavailable", "torch cannot use the GPU")}, "warning", "cannot use the GPU"),
-        ({"fp32": probed(), "bf16": failed("crashed", "signal 11", "compile")}, "bad", "signal 11"),
-    ],
-)
-def test_another_arithmetic_than_asked_for_is_bad(found, expected, said):
-    finding = judging.arithmetic("torch", found)
-    assert (finding.level, said in finding.found) == (expected, True)
+def processes(*medians, load=0.0):
+    return [measured(samples=(t / 2, t, t * 9), metrics={"other_load": metric(load)}) for t in medians]
 
 
-@pytest.mark.parametrize(
-    ("medians", "load", "expected"),
-    [
-        # The saved gate counts from 15 % on, and the report calls nothing below a factor of two likely.
-        ([1.0, 1.0], 0.0, "good"),
-        ([1.14, 1.0], 0.0, "good"),
-        ([1.0, 1.2], 0.0, "warning"),
-        ([1.0, 1.99], 0.0, "warning"),
-        ([2.01, 1.0], 0.0, "bad"),
-        # A third decides whether the second stood apart by accident.
-        ([1.0, 2.5, 1.1], 0.0, "warning"),
-        ([2.1, 4.5, 1.0], 0.0, "bad"),
-        # Be it by the machine or by what others do on it, such numbers cannot be trusted.
-        ([1.0, 2.1], 0.5, "bad"),
-        ([1.0, 1.2], 0.5, "warning"),
-        ([1.0, 1.0], 0.5, "good"),
-    ],
-)
-def test_processes_that_differ_by_more_than_is_usual(medians, load, expected):
-    processes = [measured(samples=(t / 2, t, t * 9), metrics={"other_load": metric(load)}) for t in medians]
-    finding = judging.agreement("torch", processes)
-    assert finding.level == expected
-    assert f"{max(medians) - 1:.1%} apart" in finding.found
+def compared(differences, seconds=math.inf):
+    """A real duet, of pairs that found these differences, of which so many can be played; or of a side that failed."""
+    left = iter(range(10_000))
+    draw = iter(differences * 20)
+    values = {side: {"latency": 1.0} for side in ("base", "head")}
+
+    def play(workloads, arrived):
+        for w in workloads:
+            found = next(draw)
+            arrived(w, found if isinstance(found, Fault) else Pair({"latency": found}, {}, values, {}, 0.0, 1.0))
+
+    limits = {WORKLOAD: {"latency": Threshold(0.02)}}
+    (comparison,) = duet.compare(limits, play, left=lambda: seconds - next(left)).values()
+    return comparison
+
+
+def faulty(kind):
+    return [Fault("head", "the working tree", Failure(kind, "the GPU takes one process at a time"))]
+
+
+# What judges, what it is given, the level that it finds, and a part of what it says.
+JUDGED = [
+    (judging.arithmetic, ("torch", {"fp32": PROBED, "tf32": NO_TF32}), "good", "fp32 (relative error 2.0e-07)"),
+    (judging.arithmetic, ("torch", {"fp32": PROBED, "tf32": NO_TF32}), "good", "no tf32"),
+    (judging.arithmetic, ("torch", {"fp32": WRONG}), "bad", "runs in tf32"),
+    (judging.arithmetic, ("torch", {"fp32": PROBED, "tf32": NO_TF32, "bf16": WRONG}), "bad", "bf16: ArithmeticError"),
+    # The other lanes are measured.
+    (judging.arithmetic, ("torch", {"fp32": failed("unavailable", "no GPU for torch")}), "warning", "no GPU for torch"),
+    (judging.arithmetic, ("torch", {"fp32": PROBED, "bf16": failed("crashed", "signal 11")}), "bad", "signal 11"),
+    # The saved gate counts from 15 % on, and the report calls nothing below a factor of two likely.
+    (judging.agreement, ("torch", processes(1.0, 1.0)), "good", "0.0% apart"),
+    (judging.agreement, ("torch", processes(1.14, 1.0)), "good", "14.0% apart"),
+    (judging.agreement, ("torch", processes(1.0, 1.2)), "warning", "20.0% apart"),
+    (judging.agreement, ("torch", processes(1.0, 1.99)), "warning", "99.0% apart"),
+    (judging.agreement, ("torch", processes(2.01, 1.0)), "bad", "101.0% apart"),
+    # A third decides whether the second stood apart by accident.
+    (judging.agreement, ("torch", processes(1.0, 2.5, 1.1)), "warning", "150.0% apart"),
+    (judging.agreement, ("torch", processes(2.1, 4.5, 1.0)), "bad", "350.0% apart"),
+    # Be it by the machine or by what others do on it, such numbers cannot be trusted.
+    (judging.agreement, ("torch", processes(1.0, 2.1, load=0.5)), "bad", "50.0% of the CPUs"),
+    (judging.agreement, ("torch", processes(1.0, 1.2, load=0.5)), "warning", "50.0% of the CPUs"),
+    (judging.agreement, ("torch", processes(1.0, 1.0, load=0.5)), "good", "0.0% apart"),
+    (judging.agreement, ("torch", [measured(), failed("crashed", "signal 11", "latency")]), "bad", "signal 11"),
+    (judging.graphs, ("torch-compile", "replayed (1)"), "good", ""),
+    (judging.graphs, ("torch-compile", "replayed (1), skipped (2)"), "warning", ""),
+    (judging.graphs, ("torch-compile", "skipped (1)"), "warning", ""),
+    (judging.graphs, ("torch-compile", "none recorded"), "warning", ""),
+    (judging.unchanged_duet, ("torch", compared([0.001, -0.001, 0.0])), "good", "latency +0.0%, of 3 pairs"),
+    (judging.unchanged_duet, ("torch", compared([0.1, 0.11, 0.12])), "bad", "regressed: latency +1"),
+    (judging.unchanged_duet, ("torch", compared([-0.1, -0.11, -0.12])), "bad", "improved: latency -1"),
+    (judging.unchanged_duet, ("torch", compared([0.3, -0.3, 0.0])), "warning", "inconclusive"),
+    (judging.unchanged_duet, ("torch", compared([0.1, 0.11, 0.12], seconds=5)), "warning", "inconclusive"),
+    (judging.unchanged_duet, ("torch", compared(faulty("error"))), "bad", "one process at a time"),
+    (judging.unchanged_duet, ("torch", compared(faulty("timed_out"))), "bad", "one process at a time"),
+    # The clock's step, an empty round, and the shortest latency.
+    (judging.clock, (50e-9, 90e-9, 30e-6), "good", "0.30%"),
+    (judging.clock, (1e-6, 90e-9, 30e-6), "warning", "3.33%"),
+    (judging.clock, (50e-9, 1e-6, 30e-6), "warning", "3.33%"),
+    # The saved gate counts from 15 % on.
+    (judging.clock, (50e-9, 4.4e-6, 30e-6), "warning", "14.67%"),
+    (judging.clock, (50e-9, 4.6e-6, 30e-6), "bad", "15.33%"),
+    # Steps of 15.6 ms, as some systems have: all that is shorter is told as nothing, or as one step.
+    (judging.clock, (15.6e-3, 90e-9, 30e-6), "bad", "15.6 ms"),
+    (judging.energy_counter, ("counter", [], "it fell"), "warning", "it fell"),
+    # Other load is a finding of its own, and drift one measurement's bad luck.
+    (judging.disturbed, ([CALM, measured(metrics={"other_load": metric(0.5)})],), "good", "none in 2"),
+    (judging.disturbed, ([CALM, measured(metrics={"latency_drift": metric(0.2)})],), "warning", "1 in 2"),
+    (
+        judging.disturbed,
+        ([CALM, measured(metrics={"latency_drift": metric(0.2)}), measured("jax", accelerator=(NEIGHBOURED,))],),
+        "bad",
+        "1 process before the build, jax",
+    ),
+]
+
+
+@pytest.mark.parametrize(("judge", "given", "level", "said"), JUDGED)
+def test_figures_are_judged(judge, given, level, said):
+    finding = judge(*given)
+    assert (finding.level, said in finding.found) == (level, True), finding
+
+
+def test_below_which_latency_a_clock_is_not_to_be_trusted():
+    assert "below 100 us" in judging.clock(50e-9, 1e-6, 30e-6).next_step
 
 
 def test_lanes_none_of_which_can_be_measured_are_bad():
@@ -93,67 +140,6 @@ def test_lanes_none_of_which_can_be_measured_are_bad():
         assert [finding.level for finding in session._measurable()] == ["bad"]
         session._latencies = {"torch": 1e-3}
         assert list(session._measurable()) == []
-
-
-def test_a_second_process_that_fails_where_the_first_did_not_is_bad():
-    finding = judging.agreement("torch", [measured(), failed("crashed", "signal 11", "latency")])
-    assert (finding.level, "signal 11" in finding.found) == ("bad", True)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "expected"),
-    [
-        ("replayed (1)", "good"),
-        ("replayed (1), skipped (2)", "warning"),
-        ("skipped (1)", "warning"),
-        ("none recorded", "warning"),
-    ],
-)
-def test_cuda_graphs_that_are_not_replayed(outcome, expected):
-    assert judging.graphs("torch-compile", outcome).level == expected
-
-
-def compared(differences, seconds=math.inf):
-    """A real duet, of pairs that found these differences, of which so many can be played."""
-    left = iter(range(10_000))
-    draw = iter(differences * 20)
-
-    def playing(workloads, arrived):
-        for w in workloads:
-            values = {side: {"latency": 1.0} for side in ("base", "head")}
-            arrived(w, Pair({"latency": next(draw)}, {}, values, {}, 0.0, 1.0))
-
-    limits = {WORKLOAD: {"latency": Threshold(0.02)}}
-    (comparison,) = duet.compare(limits, playing, left=lambda: seconds - next(left)).values()
-    return comparison
-
-
-@pytest.mark.parametrize(
-    ("differences", "expected", "said"),
-    [
-        ([0.001, -0.001, 0.0], "good", "unchanged: latency +0.0%, of 3 pairs"),
-        ([0.1, 0.11, 0.12], "bad", "regressed: latency +1"),
-        ([-0.1, -0.11, -0.12], "bad", "improved: latency -1"),
-        ([0.3, -0.3, 0.0], "warning", "inconclusive"),
-    ],
-)
-def test_a_duet_of_a_program_with_itself(differences, expected, said):
-    finding = judging.unchanged_duet("torch", compared(differences))
-    assert (finding.level, said in finding.found) == (expected, True), finding
-
-
-def test_a_duet_that_was_not_done_in_time_is_nobodys_fault():
-    finding = judging.unchanged_duet("torch", compared([0.1, 0.11, 0.12], seconds=5))
-    assert (finding.level, "inconclusive" in finding.found) == ("warning", True)
-
-
-@pytest.mark.parametrize("kind", ["error", "timed_out"])
-def test_a_side_that_cannot_run_is_bad(kind):
-    fault = Fault("head", "the working tree", Failure(kind, "the GPU takes one process at a time"))
-    limits = {WORKLOAD: {"latency": Threshold(0.02)}}
-    (comparison,) = duet.compare(limits, lambda workloads, arrived: arrived(WORKLOAD, fault)).values()
-    finding = judging.unchanged_duet("torch", comparison)
-    assert (finding.level, "one process at a time" in finding.found) == ("bad", True)
 
 
 def test_what_a_process_of_a_duet_wrote_before_it_died_is_kept(monkeypatch):
@@ -173,26 +159,6 @@ def test_what_a_process_of_a_duet_wrote_before_it_died_is_kept(monkeypatch):
         (finding,) = here._duet([LANES["torch"], LANES["jax"]])
     assert (finding.subject, finding.level, played) == ("torch duet", "bad", ["torch"])
     assert [m.failure for m in here.measured] == [fault.failure]
-
-
-@pytest.mark.parametrize(
-    ("resolution", "empty_round", "expected"),
-    [
-        (50e-9, 90e-9, "good"),
-        (1e-6, 90e-9, "warning"),
-        (50e-9, 1e-6, "warning"),
-        # The saved gate counts from 15 % on.
-        (50e-9, 4.4e-6, "warning"),
-        (50e-9, 4.6e-6, "bad"),
-        # Steps of 15.6 ms, as some systems have: all that is shorter is told as nothing, or as one step.
-        (15.6e-3, 90e-9, "bad"),
-    ],
-)
-def test_a_coarse_clock_and_a_costly_harness(resolution, empty_round, expected):
-    finding = judging.clock(resolution, empty_round, shortest=30e-6)
-    assert finding.level == expected
-    if max(resolution, empty_round) == 1e-6:
-        assert "below 100 us" in finding.next_step
 
 
 class Steps:
@@ -251,19 +217,6 @@ def test_other_load(load, cpus, device, looked, checked):
     watch = SimpleNamespace(read=lambda: load, cpus=cpus)
     levels = [other_load(watch, device, 60.0, whole=whole).level for whole in (False, True)]
     assert levels == [looked, checked]
-
-
-def test_what_disturbs_an_unchanged_benchmark_is_found():
-    calm = measured(accelerator=(Moment(BEFORE, AcceleratorState(processes=())),))
-    # Other load is a finding of its own.
-    loaded = measured(metrics={"other_load": metric(0.5)})
-    assert judging.disturbed([calm, loaded]).level == "good"
-    # One measurement's bad luck; a run makes a drifting one again.
-    drifting = measured(metrics={"latency_drift": metric(0.2)})
-    assert judging.disturbed([calm, drifting]).level == "warning"
-    finding = judging.disturbed([drifting, calm, measured("jax", accelerator=(NEIGHBOURED,))])
-    assert finding.level == "bad"
-    assert all(said in finding.found for said in ("2 in 3 measurements", "1 process before the build, jax"))
 
 
 def part(title, run, seconds=10.0):

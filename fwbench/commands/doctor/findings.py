@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+QUIET = "end what else runs, `top` names it, and check again"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -20,7 +22,7 @@ class Finding:
 
     @property
     def level(self) -> Literal["good", "warning", "bad"]:
-        """A `warning`: numbers are true, and worse or fewer than they could be."""
+        """The gravity; at a `warning` numbers are true, but worse or fewer than they could be."""
         return "good" if not self.next_step else "bad" if self.bad else "warning"
 
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from fwbench.commands.doctor.findings import Finding
+from fwbench.commands.doctor.findings import QUIET, Finding
 from fwbench.compare.criteria import thresholds
 from fwbench.compare.pair import Comparison
 from fwbench.compare.statistics import THRESHOLD
@@ -21,8 +21,6 @@ from fwbench.suite.profiles import PROFILES
 NEGLIGIBLE = THRESHOLD / 2
 # The change of latency that a gate against a saved record counts.
 _COUNTED = thresholds("saved")["latency"].share
-
-_QUIET = "end what else runs, `top` names it, and check again"
 
 
 def arithmetic(lane: str, by_precision: Mapping[str, Measurement]) -> Finding:
@@ -62,7 +60,7 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
     step = "trust several processes rather than one: --fwbench-set=processes=5, or compare by --fwbench-against"
     if any(map(loaded, processes)):
         load = max(process.value("other_load") or 0.0 for process in processes)
-        found, step = f"{found}, while others used {load:.1%} of the CPUs", _QUIET
+        found, step = f"{found}, while others used {load:.1%} of the CPUs", QUIET
     bad = min(larger / smaller for smaller, larger in pairwise(medians)) > BY_CHANCE
     return Finding(subject, f"{found}{': the same program would look like another' if bad else ''}", step, bad)
 
@@ -80,13 +78,13 @@ def unchanged_duet(lane: str, comparison: Comparison[Workload]) -> Finding:
     if comparison.fault:
         step = f"--fwbench-against cannot be used with {lane} here; compare saved runs: `fwbench compare`"
         timed_out = comparison.fault.failure.kind == "timed_out"
-        return Finding(subject, f"{kind}: {comparison.note}", _QUIET if timed_out else step, bad=True)
+        return Finding(subject, f"{kind}: {comparison.note}", QUIET if timed_out else step, bad=True)
     # Those that made it what it is.
     grave = {metric: verdict for metric, verdict in comparison.verdicts.items() if verdict.kind == kind}
     changes = ", ".join(f"{metric} {verdict.ratio - 1:+.1%}" for metric, verdict in grave.items())
     found = f"the same program twice is {kind}: {changes}, of {max(each.pairs for each in grave.values())} pairs"
     step = "do not gate on this machine: `fwbench selftest` tells how often its verdicts are false"
-    return Finding(subject, found, {"unchanged": "", "inconclusive": _QUIET}.get(kind, step), kind != "inconclusive")
+    return Finding(subject, found, {"unchanged": "", "inconclusive": QUIET}.get(kind, step), kind != "inconclusive")
 
 
 def clock(resolution: float, empty_round: float, shortest: float) -> Finding:
@@ -96,7 +94,8 @@ def clock(resolution: float, empty_round: float, shortest: float) -> Finding:
         f"steps of {units.seconds(resolution)}, an empty round takes {units.seconds(empty_round)}: "
         f"{added / shortest:.2%} of the shortest latency here, {units.seconds(shortest)}"
     )
-    step = f"trust no latency below {units.seconds(added / NEGLIGIBLE)}: choose larger batches"
+    least = units.seconds(added / NEGLIGIBLE)
+    step = f"latencies below {least} are off by more than {NEGLIGIBLE:.0%}: choose larger batches"
     return Finding("clock", found, step if added > NEGLIGIBLE * shortest else "", bad=added > _COUNTED * shortest)
 
 
@@ -143,7 +142,7 @@ def ceilings(measured: Sequence[Measurement]) -> Iterator[Finding]:
     if highest.bandwidth:
         rates.append(f"memory {units.byte_rate(highest.bandwidth)}")
     if rates:
-        yield Finding("ceilings", ", ".join(rates), _QUIET if highest.disturbed else "")
+        yield Finding("ceilings", ", ".join(rates), QUIET if highest.disturbed else "")
 
 
 def disturbed(measured: Sequence[Measurement]) -> Finding:
@@ -152,8 +151,8 @@ def disturbed(measured: Sequence[Measurement]) -> Finding:
     causes = {each.cause: f"{each.cause.happened} ({each.detail}, {lane})" for lane, each in reversed(every)}
     found = f"{len(every) or 'none'} in {len(measured)} measurements{': ' if every else ''}{'; '.join(causes.values())}"
     # Calls that drift and a process that stands still are accidents of single measurements; the others stay.
-    lasting = not causes.keys() <= {DRIFT, GAP}
-    return Finding("disturbances", found, ". ".join(cause.next_step for cause in causes), bad=lasting)
+    bad = not causes.keys() <= {DRIFT, GAP}
+    return Finding("disturbances", found, ". ".join(cause.next_step for cause in causes), bad)
 
 
 def _after(lane: str, measurement: Measurement) -> str:

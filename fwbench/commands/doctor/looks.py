@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fwbench.commands.doctor.card import Card, dotted
-from fwbench.commands.doctor.findings import Finding
+from fwbench.commands.doctor.findings import QUIET, Finding
 from fwbench.errors import Absent
 from fwbench.machine import Machine, cpu_vendor, nvml, versions
 from fwbench.machine.load import OtherLoad, busy
@@ -43,8 +43,8 @@ def other_load(watch: OtherLoad, device: str, seconds: float, *, whole: bool) ->
         return Finding("other load", str(load.reason), "watch the machine yourself")
     # A GPU's program is fed by one thread, for which all CPUs are there.
     disturbs = load.value > busy(watch.cpus if device == "cpu" else 1)
-    step = "end what else runs, `top` names it, and check again" if disturbs else ""
-    return Finding("other load", f"{load.value:.1%} of the CPUs, over {seconds:.0f} s", step, bad=whole)
+    found = f"{load.value:.1%} of the CPUs, over {seconds:.0f} s"
+    return Finding("other load", found, QUIET if disturbs else "", bad=whole)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Looks:
         """All of them, in the order in which they are shown."""
         looks = (
             *(self._load, self._lanes, self._python, self._gpu, self._energy, self._cpus, self._governor, self._boost),
-            *(self._caches, self._environment, self._host_memory, self._storage),
+            *(self._environment, self._host_memory, self._storage),
         )
         return [finding for look in looks for finding in look()]
 
@@ -133,13 +133,11 @@ class Looks:
             step = f"for steadier, slower numbers: `echo {off[switch]} | sudo tee /sys/{_CPUS}/{switch}`"
         yield Finding("CPU boost", found, step)
 
-    def _caches(self) -> Iterator[Finding]:
-        caches = sorted({variable for lane in public_lanes() for variable in lane.caches})
-        notes = [f"{variable} is set; " for variable in caches if self.environment.get(variable)]
-        yield Finding("compiler caches", f"{''.join(notes)}workers start with empty ones, so compile times are true")
-
     def _environment(self) -> Iterator[Finding]:
         lanes = public_lanes()
+        caches = sorted({variable for lane in lanes for variable in lane.caches})
+        notes = [f"{variable} is set; " for variable in caches if self.environment.get(variable)]
+        yield Finding("compiler caches", f"{''.join(notes)}workers start with empty ones, so compile times are true")
         prefixes = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", *(prefix for lane in lanes for prefix in lane.recorded))
         overridden = {variable for lane in lanes for variable in (*lane.environment, *lane.caches, *lane.sharing)}
         if changed := sorted(name for name in self.environment.keys() - overridden if name.startswith(prefixes)):
