@@ -54,8 +54,8 @@ class Lane(Decoded):
             compared, share them.
         sharing: further variables of processes that take turns, and of those whose programs they will run, which make
             the compilers use what they share.
-        parity: import path of the `fwbench.parity.case.Side` that answers for its framework in proofs; None: the
-            lane's networks cannot be proved.
+        parity: import path of the `fwbench.parity.case.Side` that answers for its framework in proofs; None: no proof
+            runs the lane's program, as of one that another compiler makes, and each run checks it.
         networks: import paths of networks in the lane's framework by model, for models that name none in it.
         fallback: flags to add one after the other where the lane crashes or its compiler fails on a GPU, the mildest
             first: an environment variable and what to add to its value.
@@ -172,6 +172,7 @@ _COMPILED = dataclasses.replace(
     name="torch-compile",
     title="PyTorch (torch.compile)",
     baseline=False,
+    parity=None,
     # On a CPU it compiles for longer than all else takes.
     profiles=("paper",),
     gpu_profiles=("quick",),
@@ -242,6 +243,7 @@ _TENSORFLOW_XLA = dataclasses.replace(
     _TENSORFLOW,
     name="tensorflow-xla",
     title="TensorFlow (XLA)",
+    parity=None,
     # On a CPU it compiles for longer than all else takes.
     profiles=("paper",),
     gpu_profiles=("quick",),

@@ -12,7 +12,7 @@ from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import MODES
 from fwbench.report import answers, calls, fits, limits, published, ratios, scaling, summary, units
 from fwbench.report.cases import Case, Setting, grouped, measured, reasons
-from fwbench.report.evidence import WORDS, doubts, tally
+from fwbench.report.evidence import WORDS, doubts, nearest, tally
 from fwbench.report.tables import Column, Table, tabulate
 
 
@@ -51,7 +51,8 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
 def remarks(setting: Setting) -> list[str]:
     """What a reader must know before the numbers: what is missing, and where a number may not be the machine's."""
     made = [m for case in setting.cases for m in case.measurements]
-    return [*doubts(setting.cases), *missing(setting), *summary.cautions(made), *summary.overhead(made)]
+    evidence = [*doubts(setting.cases), *nearest(setting.cases)]
+    return [*evidence, *missing(setting), *summary.cautions(made), *summary.overhead(made)]
 
 
 def missing(setting: Setting) -> list[str]:

@@ -1,12 +1,14 @@
 """What shows that two lanes compute the same function, and why some lanes must not be compared."""
 
+import dataclasses
 import itertools
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from fwbench.compare.agreement import Agreement, agreement
+from fwbench.compare.agreement import Agreement, agreement, distance
+from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import Measurement
 from fwbench.report.cases import Case, comparisons, grouped, in_words
 
@@ -33,6 +35,8 @@ _WRONG = {
 
 # A lane's proof holds: it was made against the reference, or the lane is the reference itself.
 _HOLDS = ("proved", "reference")
+# The proof of a lane whose program no proof runs, such as one that another compiler makes.
+_DERIVED = "derived"
 
 
 @dataclass(frozen=True)
@@ -86,18 +90,28 @@ def _start(measurement: Measurement) -> tuple[int, str]:
 def _doubt(one: Case, other: Case) -> tuple[str, bool]:
     """Why no proof holds for two lanes, empty where one does; and whether a proof has found that they differ."""
     proofs = _proof(one), _proof(other)
-    if len({proof.get("framework", case.workload.lane) for proof, case in zip(proofs, (one, other), strict=True)}) == 1:
-        return "", False
+    if _one_framework(one, other):
+        return "a proof compares two frameworks, and these lanes are of one", False
+    unproved = [proof for proof in proofs if proof.get("state") not in _HOLDS]
+    # What float64 refutes, no lane that runs the same network defends.
+    for proof in sorted(unproved, key=lambda proof: proof.get("state") != "failed"):
+        return proof.get("reason") or "it has never been proved", proof.get("state") == "failed"
     for proof, beside in zip(proofs, (other, one), strict=True):
-        state = proof.get("state")
-        if state not in _HOLDS:
-            return proof.get("reason") or "it has never been proved", state == "failed"
         # Each lane may have an interpreter of its own, so a proof's versions are looked for on both records.
         proved = proof.get("versions", {})
         for name, version in ((name, version) for m in beside.measurements for name, version in m.versions.items()):
             if proved.get(name, version) != version:
                 return f"{name} was {proved[name]} and is {version}", False
     return "", False
+
+
+def _one_framework(one: Case, other: Case) -> bool:
+    return len({_proof(case).get("framework", case.workload.lane) for case in (one, other)}) == 1
+
+
+def _provable(one: Case, other: Case) -> bool:
+    """Whether `fwbench prove` can say anything of two lanes."""
+    return not _one_framework(one, other) and _DERIVED not in (_proof(one).get("state"), _proof(other).get("state"))
 
 
 def _proof(case: Case) -> Mapping[str, Any]:
@@ -134,28 +148,28 @@ def doubts(given: Iterable[Case]) -> list[str]:
     wrong: dict[str, None] = {}
     unchecked: dict[str, str] = {}
     unproved: dict[str, str] = {}
+    provable: dict[str, None] = {}
     for one, other in _pairs(given):
         lanes, model = f"{one.workload.lane} and {other.workload.lane}", one.workload.model
         why, shown = apart(one, other), evidence(one, other)
+        can_prove = _provable(one, other)
         if why in _WRONG:
             wrong[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared"] = None
         elif why == "different":
             wrong[
                 f"error: {lanes} do not compute the same in {in_words(one.workload.mode)} of {model}: {shown.detail}. "
-                f"They have no speed-up; `fwbench prove {shlex.quote(model)}` tells more"
+                f"They have no speed-up{f'; `fwbench prove {shlex.quote(model)}` tells more' if can_prove else ''}"
             ] = None
         elif why == "unchecked":
             unchecked[model] = "; ".join(filter(None, (shown.detail, shown.stale)))
-        # No proof can be had of a derived lane.
-        elif shown.word == "checked" and "derived" not in (_proof(one).get("state"), _proof(other).get("state")):
+            provable |= {model: None} if can_prove else {}
+        elif shown.word == "checked" and can_prove:
             unproved[model] = shown.stale
     sentences = list(wrong)
     if unchecked:
         named = ", ".join(f"{model} ({reason})" for model, reason in unchecked.items())
-        sentences.append(
-            f"no speed-up where nothing shows that the lanes compute the same: {named}. `{_command(unchecked, given)}` "
-            "proves it, or says what differs"
-        )
+        proves = f". `{_command(provable, given)}` proves it, or says what differs" if provable else ""
+        sentences.append(f"no speed-up where nothing shows that the lanes compute the same: {named}{proves}")
     if unproved:
         by_reason = grouped(unproved, lambda model: unproved[model])
         named = "; ".join(f"{', '.join(models)} ({reason})" for reason, models in by_reason.items())
@@ -164,6 +178,37 @@ def doubts(given: Iterable[Case]) -> list[str]:
             "them in float64"
         )
     return sentences
+
+
+def nearest(given: Iterable[Case]) -> list[str]:
+    """How far outputs in bf16 or TF32 are from those in float64, else float32, of the same run: a line a workload."""
+    exact = {comparison.workload: comparison.lanes for comparison in comparisons(given)}
+    sentences = []
+    for workload, lanes in exact.items():
+        better = (dataclasses.replace(workload, precision=name) for name in ("fp64", "fp32"))
+        known = next((each for each in better if each in exact), None)
+        if known is None or workload.precision in ("fp64", "fp32"):
+            continue
+        reference = exact[known].get(BASELINE.name) or next(iter(exact[known].values()))
+        found = {lane: _distance(case, reference) for lane, case in lanes.items()}
+        far = sorted((distance, lane) for lane, distance in found.items() if distance is not None)
+        if len(far) > 1:
+            each = ", ".join(f"{lane} by {distance:.1e}" for distance, lane in far)
+            sentences.append(
+                f"{workload.subject} {workload.mode} b{workload.batch_size}: outputs in {workload.precision} differ "
+                f"from {reference.workload.lane}'s in {known.precision}: {each} (estimates, good to a tenth)"
+            )
+    return sentences
+
+
+def _distance(one: Case, reference: Case) -> float | None:
+    """How far outputs lie from those of a more precise lane that began alike; the largest of all processes."""
+    distances = (
+        distance(first, second)
+        for first, second in itertools.product(one.measurements, reference.measurements)
+        if _start(first) == _start(second) and first.parity.get("weights") == second.parity.get("weights")
+    )
+    return max((each for each in distances if each is not None), default=None)
 
 
 def tally(given: Iterable[Case]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from fwbench.record.workload import Workload
 from fwbench.report import brief, calls, fits, ratios, scaling, units
 from fwbench.report.answers import answers
 from fwbench.report.cases import baseline, cases, grouped, reasons, title
-from fwbench.report.evidence import doubts
+from fwbench.report.evidence import doubts, nearest
 from fwbench.report.limits import above, matrix_products
 from fwbench.report.tables import Table
 from fwbench.report.tables import lines as for_terminal
@@ -83,7 +83,7 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
 def every_note(measurements: Sequence[Measurement]) -> list[str]:
     """What a reader of the table must know: what to mind, why cells are empty, what the harness cost."""
     measured = [m for m in measurements if not m.failure]
-    lines = [*doubts(cases(measured)), *cautions(measured)]
+    lines = [*doubts(cases(measured)), *nearest(cases(measured)), *cautions(measured)]
     of_calls = cases(m for m in measured if m.workload.mode != "fit")
     lane = baseline(of_calls)
     if lane not in (None, BASELINE.name):

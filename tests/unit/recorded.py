@@ -3,14 +3,21 @@
 import dataclasses
 import json
 
+import numpy as np
+
 from fwbench.machine import Machine
 from fwbench.record.journal import ROUND, SCHEMA
 from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
 from fwbench.record.rounds import PlayedRound
+from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
 
 MACHINE = Machine("cpu", "no GPU", None, None, "Some CPU", (0, 1), 2, 2**34, "Linux 6.1")
 QUICK = {"profile": "quick", "min_rounds": 5}
+
+# All lanes compute this.
+_ONE = np.ones(1, np.float32)
+CHECK = {"output": Sketch(("output",), _ONE[None], _ONE, _ONE / 2**20).to_json()}
 
 
 def measured(lane="torch", model="mlp", mode="inference", batch_size=1, throughput=100.0, **fields):
@@ -22,17 +29,19 @@ def measured(lane="torch", model="mlp", mode="inference", batch_size=1, throughp
         **fields.pop("metrics", {}),
     }
     samples = fields.pop("samples", (0.25, 0.125, 0.5))
-    fields.setdefault("parity", {"weights": "abc", "proof": proof(lane)})
+    fields.setdefault("parity", {"weights": "abc", "proof": proof(lane), "check": CHECK})
     return Measurement(
         Workload(lane, model, mode, batch_size, **own), samples, metrics, fields.pop("protocol", QUICK), **fields
     )
 
 
 def proof(lane, state="", **fields):
-    """What a record says of its lane's proof: by default PyTorch is the reference, and all else proved."""
-    framework = lane.removesuffix("-compile")
+    """What a record says of its lane's proof: by default PyTorch is the reference, a program that another compiler
+    makes has none, and all else is proved."""
+    framework = lane.removesuffix("-compile").removesuffix("-xla")
     errors = {} if framework == "torch" else {"errors": {"output": 1e-14, "gradients": 1e-12}}
-    return {"framework": framework, "state": state or ("proved" if errors else "reference"), **errors, **fields}
+    usual = "derived" if lane != framework else "proved" if errors else "reference"
+    return {"framework": framework, "state": state or usual, **errors, **fields}
 
 
 def metric(value, source="a test"):

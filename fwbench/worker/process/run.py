@@ -98,8 +98,9 @@ def measure(
         with Witness(job["root"], apart) as measuring.witness:
             measurement = measuring.run()
     # Looked up here, as the proof must be of the sources and versions that this process sees.
-    if lane.derived:
-        reason = f"the lane {lane.name} runs the network in {lane.derived}: each run checks it"
+    if lane.derived or not lane.parity:
+        does = f"runs the network in {lane.derived}" if lane.derived else "makes a program that no proof runs"
+        reason = f"the lane {lane.name} {does}: each run checks it"
         proof = {"framework": lane.framework, "state": "derived", "reason": reason}
     else:
         proof = stamp(model, lane.framework, Path(job["proofs"]))

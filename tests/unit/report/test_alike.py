@@ -12,7 +12,7 @@ import pytest
 import fwbench
 from fwbench.report import summary
 from fwbench.suite.selection import SETTINGS
-from tests.unit.recorded import measured, metric, proof, saved
+from tests.unit.recorded import CHECK, measured, metric, proof, saved
 
 
 def turns(call):
@@ -28,7 +28,11 @@ def lanes(model, load=0.0, state="", **speeds):
             model,
             throughput=speed,
             metrics={"other_load": metric(load if lane == "jax" else 0.0)},
-            parity={"weights": "abc", "proof": proof(lane.replace("_", "-"), state if lane == "jax" else "")},
+            parity={
+                "weights": "abc",
+                "proof": proof(lane.replace("_", "-"), state if lane == "jax" else ""),
+                "check": CHECK,
+            },
         )
         for lane, speed in speeds.items()
     ]

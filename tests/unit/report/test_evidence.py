@@ -10,7 +10,7 @@ from fwbench.report import calls, ratios, summary
 from fwbench.report.answers import answers, table
 from fwbench.report.cards import cards
 from fwbench.report.cases import cases, over_seeds, settings
-from fwbench.report.evidence import apart, doubts, evidence, tally
+from fwbench.report.evidence import apart, doubts, evidence, nearest, tally
 from tests.unit.recorded import measured, proof
 from tests.unit.report.test_cases import record
 
@@ -93,14 +93,52 @@ def test_a_proof_of_other_versions_is_named_and_takes_nothing_away_from_a_check(
     assert shown.stale == ("" if word == "different" else "torch was 2.0 and is 2.1")
 
 
-def test_lanes_of_one_framework_run_one_network():
-    compiled, eager = cases([lane("torch"), lane("torch-compile", "absent")])
-    assert evidence(compiled, eager).word == "proved"
-    # Whether it has been proved against another one or not.
-    unproved = [lane(name, "absent", "missing") for name in ("torch", "torch-compile")]
-    assert evidence(*cases(unproved)).word == "proved"
-    # And what a compiler breaks is found all the same.
-    assert evidence(*cases([lane("torch"), lane("torch-compile", "differs")])).word == "different"
+@pytest.mark.parametrize(("check", "word"), [("agrees", "checked"), ("absent", "unchecked"), ("differs", "different")])
+@pytest.mark.parametrize("beside", ["torch", "jax"])
+def test_what_a_compiler_makes_of_a_network_is_checked_and_never_proved(beside, check, word):
+    given = cases([lane(beside), lane("torch-compile", check)])
+    assert evidence(*given).word == word
+    assert apart(*given) == ("" if word == "checked" else word)
+    # No command can say more.
+    assert "fwbench prove" not in " ".join(doubts(given))
+
+
+@pytest.mark.parametrize("state", ["reference", "missing", "proved", "failed", "alone"])
+def test_lanes_of_one_framework_are_never_proved_whatever_their_proofs_say(state):
+    """Those of older records, which called each lane of a framework what they called the first."""
+    assert evidence(*cases([lane(name, state=state) for name in ("jax", "jax-compile")])).word == "checked"
+
+
+def test_a_program_whose_network_was_refuted_is_different_though_no_proof_runs_it():
+    failed = lane("jax", state="failed", stamp={"reason": "gradients differ"})
+    for given in ([failed, lane("torch-compile")], [lane("torch-compile"), failed]):
+        shown = evidence(*cases(given))
+        assert (shown.word, shown.detail) == ("different", "gradients differ")
+
+
+def outputs(name, precision, error, **fields):
+    """A lane whose outputs are so far from exact ones."""
+    away = OUTPUT + error * np.linalg.norm(OUTPUT) * np.eye(1, OUTPUT.size)[0]
+    parity = {"weights": "abc", "proof": proof(name), "check": sketched(away)}
+    return measured(name, precision=precision, parity={**parity, **fields})
+
+
+def test_the_lane_whose_outputs_in_low_precision_are_nearer_to_exact_ones_comes_first():
+    given = [
+        outputs("torch", "bf16", 8e-3),
+        outputs("torch-compile", "bf16", 7e-3),
+        outputs("torch", "fp32", 1e-3),
+        outputs("torch", "fp64", 0.0),
+    ]
+    (said,) = nearest(cases(given))
+    assert "b1: outputs in bf16 differ from torch's in fp64: torch-compile by 7.0e-03, torch by 8.1e-03 " in said
+    assert said in summary.every_note(given)
+    # Without float64, float32 is the most exact; without either nothing is said, and nor is it of other weights.
+    (said,) = nearest(cases(given[:3]))
+    assert "from torch's in fp32: torch-compile by 6.0e-03, torch by 7.0e-03 " in said
+    assert nearest(cases(given[:2])) == []
+    assert nearest(cases([*given[:2], outputs("torch", "fp64", 0.0, weights="def")])) == []
+    assert nearest(cases([*given[:2], outputs("torch", "fp64", 0.0, check={"reason": "no"})])) == []
 
 
 def test_two_lanes_without_a_framework_on_their_proofs_are_two():
@@ -302,4 +340,4 @@ def test_the_tally_counts_pairs_of_lanes_and_says_how_near_they_come():
     assert list(tally(given)) == ["mlp"]
     assert tally(given)["mlp"].startswith("checked 1 (outputs agree within 0.0e+00 (bound ")
     wrong = cases([lane("torch"), lane("torch-compile"), lane("jax", "differs")])
-    assert [part[:11] for part in tally(wrong)["mlp"].split("; ")] == ["proved 1 (o", "different 2"]
+    assert [part[:11] for part in tally(wrong)["mlp"].split("; ")] == ["checked 1 (", "different 2"]
