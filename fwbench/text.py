@@ -5,9 +5,10 @@ formula, on GitHub call people, and anywhere turn the direction of what follows.
 `fwbench.report.formats.latex_text.escape`.
 """
 
+import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 # What Markdown (GitHub's flavour) takes for markup, and what could be HTML or end a cell.
@@ -61,6 +62,23 @@ def storable(value: Any) -> Any:
 def cut(text: str, most: int | None) -> str:
     """The text, or its beginning where it is longer than `most` characters."""
     return text if most is None or len(text) <= most else f"{text[: most - 3]}..."
+
+
+def change(ratio: float, share: Callable[[float], str] = "{:+.1%}".format) -> str:
+    """A ratio as a change: +12.3%, and beyond tenfold 1,459 times or 1/1,459; an infinite one is unknown.
+
+    Args:
+        share: shows a smaller change.
+    """
+    if not math.isfinite(ratio):
+        return "unknown"
+    if ratio >= 10:
+        return f"{_three(ratio)} times"
+    return f"1/{_three(1 / ratio)}" if 0 < ratio <= 0.1 else share(ratio - 1)
+
+
+def _three(number: float) -> str:
+    return f"{number:.1f}" if number < 99.95 else f"{number:,.0f}"
 
 
 def columns(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:

@@ -2,7 +2,9 @@
 
 import argparse
 import math
+import re
 import time
+from collections.abc import Mapping
 
 from fwbench.commands import searching
 from fwbench.compare.steps import Search, Stretch
@@ -16,8 +18,8 @@ from fwbench.worker.turns.series import Series
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import own
 
-# Characters of the longest bar of the series.
-_BAR = 40
+# Characters of the longest bar of the series, and of a reason.
+_BAR, _REASON = 40, 200
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -71,10 +73,7 @@ def _progress(states: Range, compared: Stretch) -> str:
 def _answer(states: Range, search: Search, seconds: float) -> list[str]:
     """The answer in sentences."""
     titles, noun = states.titles, states.noun
-    lines = [
-        f"{titles[number]} was skipped, as it could not be measured: {line(why)}"
-        for number, why in sorted(search.unmeasurable.items())
-    ]
+    lines = _skipped(states, search.unmeasurable)
     if not search.compared:
         return [*lines, *filter(None, [search.ended])]
     lines += [_step(states, step) for step in sorted(search.steps, key=lambda step: step.first)]
@@ -94,6 +93,18 @@ def _answer(states: Range, search: Search, seconds: float) -> list[str]:
     elif (unseen := math.ceil((len(titles) - 1 - len(search.unmeasurable)) / 2**search.halvings)) > 1:
         lines.append(f"Changes that cancel each other out within {unseen} {noun}s are not looked for.")
     return [*lines, *_series(states, search), searching.effort(search, seconds, noun)]
+
+
+def _skipped(states: Range, reasons: Mapping[int, str]) -> list[str]:
+    """The states that could not be measured: reasons that differ in versions alone are one, told once."""
+    alike: dict[str, list[int]] = {}
+    for number, why in sorted(reasons.items()):
+        alike.setdefault(re.sub(r"[0-9a-f]{7,}|[\d.]+", "", line(why)), []).append(number)
+    return [
+        f"{states.titles[first]} was skipped, as it could not be measured: {line(reasons[first], _REASON)}"
+        + (f"; and for the same reason {', '.join(states.names[each] for each in more)}" if more else "")
+        for first, *more in alike.values()
+    ]
 
 
 def _series(states: Range, search: Search) -> list[str]:

@@ -47,7 +47,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "fields",
         nargs="+",
         metavar="FIELD=VALUE",
-        help=f"of the workload: {', '.join(name for name in FIELDS if name != 'target')}",
+        help=f"of the workload: {', '.join(name for name in FIELDS if name != 'target')}; axes as in "
+        "axes=length:128,width:64",
     )
     parser.add_argument("--profile", choices=PROFILES, default="quick", help="how much to measure; default: quick")
     parser.add_argument(

@@ -53,7 +53,8 @@ def declare(parser: argparse.ArgumentParser, behind: str) -> None:
         nargs="*",
         metavar="FIELD=VALUE",
         help=f"more of the workload, directly behind {behind}: "
-        + ", ".join(name for name in FIELDS if name not in ("lane", "model", "target")),
+        + ", ".join(name for name in FIELDS if name not in ("lane", "model", "target"))
+        + "; axes as in axes=length:128,width:64",
     )
     parser.add_argument(
         "--minutes", type=float, default=10.0, metavar="N", help="how long the search may take; default: 10"
@@ -69,7 +70,7 @@ def asked(options: argparse.Namespace) -> Asked:
     end = time.monotonic() + 60 * options.minutes
     workload = stated([f"model={options.model}", f"lane={options.lane}", *options.fields], 1)
     lane = LANES[workload.lane]
-    if workload.mode == "fit" or lane.internal or workload.devices > 1:
+    if lane.internal or not workload.takes_turns:
         raise UserError(
             f"{workload.id} takes no turns: give a lane of a framework, inference or train_step as its mode, and one "
             "device."

@@ -25,6 +25,7 @@ from fwbench.compare.statistics import (
     unfinished,
 )
 from fwbench.record.plain import PlainTest
+from fwbench.text import change
 
 # A larger change of time from a placing's first block to its last is reported; a logarithm.
 _DRIFT = 0.02
@@ -285,11 +286,11 @@ def _of_changed(verdict: Verdict, threshold: float) -> Verdict:
     return replace(verdict, kind="regressed", note="its program has changed, and the whole interval is worse")
 
 
-def _drift(change: float) -> str:
-    if abs(change) <= _DRIFT:
+def _drift(drift: float) -> str:
+    if abs(drift) <= _DRIFT:
         return ""
     return (
-        f"calls change by {math.expm1(change):+.1%} while the program stays in place: look for state that the model "
+        f"calls change by {change(math.exp(drift))} while the program stays in place: look for state that the model "
         "keeps from call to call, and see `fwbench doctor` for the machine's clock rates"
     )
 

@@ -26,6 +26,8 @@ def outcome(base: str, head: str, comparisons: Iterable[AnyComparison], seconds:
     comparisons = list(comparisons)
     findings = [finding for comparison in comparisons for finding in _findings(comparison)]
     notes = dict.fromkeys(note for each in comparisons for note in (*_conditions(each), *_versions(each)))
+    if not findings:
+        notes |= {f"{each.workload.id}: {each.note}": None for each in comparisons}
     return Outcome(base, head, findings, seconds, list(notes))
 
 

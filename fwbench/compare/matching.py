@@ -112,10 +112,15 @@ def matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> lis
     return pairs
 
 
-def nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> str:
-    """Why two records have no benchmark in common."""
+def nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark], of_duet: Sequence[bool]) -> str:
+    """Why two records have no benchmark in common.
+
+    Args:
+        of_duet: whether each is the journal of a duet.
+    """
     if not base or not head:
-        return f"{'the baseline' if not base else 'this run'} holds no measured benchmark"
+        holds = "pairs of a duet, which its own run has compared" if of_duet[bool(base)] else "no measured benchmark"
+        return f"{'this run' if base else 'the baseline'} holds {holds}"
     for name in ("precision", "batch_size", "mode", "model", "lane"):
         theirs, ours = (
             {getattr(side.measurement.workload, name) for side in sides.values() if side.measurement}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.text import change
 
 _BARRIER = "optimization_barrier"
 _NAMED = 8  # kinds of operators in a sentence; a reader of more compares the records
@@ -172,7 +173,9 @@ def _parts(base: Fingerprint, head: Fingerprint) -> str:
 
 
 def _change(title: str, before: float, now: float) -> str:
-    return f"{title} {100 * (now / before - 1):+.3g} %" if before else f"{title} 0 -> {now:.0f}"
+    if not before:
+        return f"{title} 0 -> {now:.0f}"
+    return f"{title} {change(now / before, lambda share: f'{100 * share:+.3g} %')}"
 
 
 def _different(base: Mapping[str, float], head: Mapping[str, float]) -> list[tuple[str, float, float]]:

@@ -65,7 +65,7 @@ def compare(
     pairs = matched(theirs, ours)
     damaged = _damaged(base, head, left_out)
     if not refusal and not pairs and not failed and not damaged:
-        refusal = nothing_shared(theirs, ours)
+        refusal = nothing_shared(theirs, ours, [record.against is not None for record in (base, head)])
     if refusal:
         return Outcome(str(base.path), str(head.path), [Finding(ALL, "incomparable", note=refusal)])
     findings = [Finding(name, "failed", note=message) for name, message in failed.items()]
@@ -143,7 +143,8 @@ def _paired(
         limit = threshold.of(math.exp(level(before)))
         moved, met = (state, _disturbed(base, head)) if metric in OF_STATE else (0.0, Disturbed())
         exact = alike or (ours is not None and CRITERIA[metric].decided_by_one(ours.workload.device))
-        case = Compared(head.name, metric, before, now, limit, moved, exact, met, ours is not None, same)
+        turns = ours is not None and ours.workload.takes_turns and CRITERIA[metric].duet is not None
+        case = Compared(head.name, metric, before, now, limit, moved, exact, met, ours is not None, turns, same)
         cases += _in_the_series(case, _earlier(case, earlier))
     return findings, cases
 
@@ -256,17 +257,15 @@ def _replicates(case: Compared) -> str:
 
 def _unsure(case: Compared) -> str:
     """Why nothing can be told, and what to do."""
-    met = case.disturbed
+    met, duet = case.disturbed, "a duet (--fwbench-against)" if case.turns else ""
     if met.happened:
-        return (
-            f"{met.happened}: that can lengthen any time. {met.steps}, and measure again, or in a duet "
-            "(--fwbench-against)"
-        )
+        again = f", or in {duet}" if duet else ""
+        return f"{met.happened}: that can lengthen any time. {met.steps}, and measure again{again}"
     if case.alone:
         return f"{_ALONE}: --fwbench-set=processes=5 on both sides" if case.ours else _ALONE
     return (
         f"the differences between processes and between runs hide changes of {case.threshold:.0%}: more processes "
-        "(--fwbench-set=processes=5), `fwbench selftest` here when it is quiet, or a duet (--fwbench-against)"
+        f"(--fwbench-set=processes=5), or `fwbench selftest` here when it is quiet{f', or {duet}' if duet else ''}"
     )
 
 
@@ -295,8 +294,7 @@ def _cause(
         for before, now in pairs
         if now.name in slower and before.measurement and now.measurement
     ]
-    # Neither epochs nor workloads over several devices take turns.
-    measured = [each for each in measured if each[2].workload.mode != "fit" and each[2].workload.devices == 1]
+    measured = [each for each in measured if each[2].workload.takes_turns]
     if not measured:
         return
     _, before, now = max(measured, key=lambda each: each[0])

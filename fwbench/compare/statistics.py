@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.compare.findings import Decision, Verdict
+from fwbench.text import change
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -417,10 +418,8 @@ def _untold(differences: Sequence[float]) -> str:
 
 
 def _spread(differences: Sequence[float]) -> str:
-    low, high = math.expm1(min(differences)), math.expm1(max(differences))
-    return (
-        f"{len(differences)} pairs, from {low:+.0%} to {high:+.0%}" if len(differences) > 1 else f"1 pair, {low:+.0%}"
-    )
+    low, high = (change(math.exp(end), "{:+.0%}".format) for end in (min(differences), max(differences)))
+    return f"{len(differences)} pairs, from {low} to {high}" if len(differences) > 1 else f"1 pair, {low}"
 
 
 def _walsh(differences: Sequence[float]) -> NDArray[np.float64]:

@@ -59,6 +59,7 @@ class Compared:
         state: standard deviation between runs of unchanged code, of logarithms.
         exact: whether one value a side decides.
         ours: whether fwbench measured it, so that its options apply.
+        turns: whether a duet can measure it.
         program: what to know of a program that did not change.
         degrees: of freedom of `state`: infinitely many where it is known from elsewhere.
         best: base is not the baseline but this level of earlier runs.
@@ -73,6 +74,7 @@ class Compared:
     exact: bool
     disturbed: Disturbed = Disturbed()
     ours: bool = True
+    turns: bool = True
     program: str = ""
     degrees: float = math.inf
     best: Best | None = None

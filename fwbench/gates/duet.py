@@ -74,6 +74,7 @@ class DuetGate(Gate):
         self._seconds = 0.0
         self._end = time.monotonic() + 60 * selection.minutes if selection.minutes else math.inf
         self._fault = ""
+        self._refused = ""
         self._taken: list[tuple[Stage, Workload | PlainTest, Pair]] = []
         self._explained: list[str] = []
         self._keep: Callable[[Mapping[str, Any]], None] = lambda record: None
@@ -158,7 +159,11 @@ class DuetGate(Gate):
     def outcome(self) -> Outcome:
         asked: list[AnyComparison] = [*self._asked.values(), *self._plain.asked.values()]
         result = outcome(self._title("base"), self._title("head"), asked, self._seconds)
-        return dataclasses.replace(result, notes=[*self._explained, *result.notes, *self._plain.notes()])
+        notes = [*self._explained, *result.notes, *self._plain.notes()]
+        why = self._refused or (f"the duet ended with {self._fault}" if self._fault else "")
+        if not (why or asked or self._plain.notes()):
+            why = "no test came to its measurement: pytest says above what became of each"
+        return dataclasses.replace(result, notes=[*notes, *filter(None, [line(why)])])
 
     def close(self) -> None:
         self._stack.close()
@@ -200,7 +205,8 @@ class DuetGate(Gate):
             self._plain.ended()
             raise
         except UserError as error:
-            pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
+            self._refused = str(error)
+            pytest.exit(self._refused, pytest.ExitCode.USAGE_ERROR)
         except Exception as error:
             # The pairs took minutes: the next test must not play them again.
             self._fault = type(error).__name__
@@ -243,7 +249,8 @@ class DuetGate(Gate):
         self._keep({"stage": stage, "workload": workload.to_json(), "pair": pair.to_json()})
 
     def _title(self, name: str) -> str:
-        return next((side.title for side in self._sides or () if side.name == name), self._against)
+        unmade = self._against if name == "base" else "this working tree"
+        return next((side.title for side in self._sides or () if side.name == name), unmade)
 
     def _told(self, comparison: Comparison[Workload]) -> dict[str, Any]:
         """What the benchmark's record says of its comparison."""

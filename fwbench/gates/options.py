@@ -66,6 +66,11 @@ def baseline(config: pytest.Config) -> Record | None:
     if path.suffix == ".jsonl" or record.damaged:
         # A journal pytest-benchmark cannot read, and over a damaged benchmark it would stumble.
         config.option.benchmark_compare = None
+    if record.plain and not record.measurements and not record.damaged:
+        raise pytest.UsageError(
+            f"--benchmark-compare={path} holds no benchmark of fwbench's, and others are not for its gates: "
+            "--benchmark-compare-fail judges them, or `fwbench compare` two files."
+        )
     # What fwbench did not measure is pytest-benchmark's to compare.
     return dataclasses.replace(record, plain={}, damaged=tuple(each for each in record.damaged if not each.plain))
 

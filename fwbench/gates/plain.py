@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fwbench import text
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Duet
 from fwbench.compare.pair import Comparison, Of, Pair, Stage
@@ -106,7 +107,7 @@ def judge(comparison: Comparison[Of], base: str) -> None:
     if comparison.kind == "missing":
         pytest.fail(f"{name} is missing: {comparison.note}, and {base} can", pytrace=False)
     slower = [
-        f"{metric} {verdict.ratio - 1:+.1%} ({verdict.interval[0] - 1:+.1%} to {verdict.interval[1] - 1:+.1%})"
+        f"{metric} {text.change(verdict.ratio)} ({' to '.join(map(text.change, verdict.interval))})"
         for metric, verdict in comparison.verdicts.items()
         if verdict.kind == "regressed"
     ]

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
+from fwbench import text
 from fwbench.plugin.plan import Plan
 from fwbench.record.measurement import STAGES, Measurement
 from fwbench.report import units
@@ -93,7 +94,8 @@ class Progress:
         if measurement.workload.mode == "fit" and measurement.samples:
             return Progress._fitted(measurement)
         if measurement.duet.get("verdicts"):
-            return f"{measurement.duet['kind']}, latency {measurement.duet['verdicts']['latency']['ratio'] - 1:+.1%}"
+            latency = measurement.duet["verdicts"]["latency"]
+            return f"{measurement.duet['kind']}, latency {text.change(latency['ratio'])}"
         median, throughput = measurement.value("latency_p50"), measurement.value("throughput")
         if throughput is None and measurement.program and measurement.program.digest:
             return measurement.program.digest[:12]

@@ -174,6 +174,11 @@ class Workload(Decoded):
         return self.devices * self.accumulate
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether a duet can measure it: epochs are too long, and several devices have no seats."""
+        return self.mode != "fit" and self.devices == 1
+
+    @property
     def subject(self) -> str:
         """The model at its axes' values, for readers: `tiny-bert length 128`."""
         return " ".join([self.model, *(f"{axis} {size}" for axis, size in self.axes)])

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
+from fwbench import text
 from fwbench.compare.causes import Explanation
 from fwbench.compare.programs import compare
 from fwbench.compare.steps import Stretch
@@ -12,7 +13,7 @@ from fwbench.text import line
 
 def change(stretch: Stretch) -> str:
     """Format a change and its interval, as in `+8.1% (+7.6% to +8.6%)`."""
-    size, low, high = (f"{math.expm1(value):+.1%}" for value in (stretch.change, stretch.low, stretch.high))
+    size, low, high = (text.change(math.exp(value)) for value in (stretch.change, stretch.low, stretch.high))
     return f"{size} ({low} to {high})" if stretch.pairs else size
 
 

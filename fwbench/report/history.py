@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from fwbench import text
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.differences import in_words, versions_that_differ
 from fwbench.compare.history import History, Point, Run, Series, Shift, smallest
@@ -50,8 +51,7 @@ def changes(history: History) -> Table:
     """The change points, the latest first; what became worse is marked as failed."""
 
     def interval(change: _Change) -> str:
-        low, high = sorted(end - 1 for end in change[1].interval)
-        return f"{low:+.1%} to {high:+.1%}"
+        return " to ".join(map(text.change, sorted(change[1].interval)))
 
     def how(change: _Change) -> str:
         runs = change[1].after.run.number - change[1].before.run.number
@@ -77,7 +77,7 @@ def changes(history: History) -> Table:
 
 
 def _size(change: _Change) -> str:
-    return f"{change[1].ratio - 1:+.1%}"
+    return text.change(change[1].ratio)
 
 
 def _repeated(history: History) -> list[tuple[list[str], str, str]]:
@@ -294,7 +294,7 @@ def _mark(axes: Axes, shift: Shift) -> None:
     else:
         axes.axvline((begin + end) / 2, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
     axes.annotate(
-        f"{shift.ratio - 1:+.0%}",
+        text.change(shift.ratio, "{:+.0%}".format),
         ((begin + end) / 2, 1),
         xycoords=("data", "axes fraction"),
         xytext=(0, 1),

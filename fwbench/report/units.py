@@ -8,6 +8,9 @@ from fwbench.record.metrics import SCALES
 # From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
 _ROUNDS_UP = 0.9995
 
+# Ratios below have two digits behind the leading zeros.
+_HUNDREDTHS = 0.0995
+
 _PREFIXES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}
 # By unit what its numbers are shown in, the largest first, each with its size in that unit.
 SCALED: Mapping[str, Mapping[str, float]] = {
@@ -111,12 +114,17 @@ def share(value: float) -> str:
 
 def span(ratios: Iterable[float]) -> str:
     """From the least ratio to the greatest: 1.23x to 4.56x; >= 1.23x where nobody knows how large the greatest is."""
-    return _range(ratios, "{:.2f}x".format)
+    return _range(ratios, lambda value: f"{_ratio(value)}x")
 
 
 def times(ends: Iterable[float]) -> str:
     """From the least ratio to the greatest, for a sentence: 1.23 to 4.56, at least 1.23; empty where nobody knows."""
-    return _range(ends, "{:.2f}".format, "at least", "at most", "")
+    return _range(ends, _ratio, "at least", "at most", "")
+
+
+def _ratio(value: float) -> str:
+    """1.23, 0.0043: two digits at least."""
+    return f"{value:.2f}" if value >= _HUNDREDTHS else f"{value:.2g}"
 
 
 def _range(

@@ -113,7 +113,7 @@ def _row(finding: Finding) -> tuple[str, ...]:
         finding.metric,
         "" if finding.base is None else show(finding.base),
         "" if finding.head is None else show(finding.head),
-        "" if verdict is None else f"{verdict.ratio - 1:+.1%}",
+        "" if verdict is None else text.change(verdict.ratio),
         "" if verdict is None else _interval(verdict.interval, verdict.confidence),
         finding.replicates,
         _SAYS.get(finding.kind, finding.kind),
@@ -125,7 +125,7 @@ def _interval(ends: tuple[float, float], confidence: float) -> str:
         return "unknown"
     if confidence == 1:
         return "exact"
-    return f"{ends[0] - 1:+.1%} to {ends[1] - 1:+.1%} ({confidence:.0%})"
+    return f"{text.change(ends[0])} to {text.change(ends[1])} ({confidence:.0%})"
 
 
 def _bar(cells: Sequence[str]) -> str:

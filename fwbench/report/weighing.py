@@ -24,6 +24,7 @@ from fwbench.record.workload import Workload
 from fwbench.report.cases import Case, Comparison, throughputs
 from fwbench.report.replicates import unlike
 from fwbench.report.units import Within
+from fwbench.report.units import ratio as times
 
 # A ratio of single processes shows no smaller difference: by chance few are off by more (docs/evidence/answers.md).
 BY_CHANCE = 2.0
@@ -154,7 +155,7 @@ def weigh(first: Case, second: Case) -> Weighed:
         interval, basis = Interval(math.exp(low), math.exp(high), level), f"after {len(shared)} pairs of processes"
         ratio, least, most = (math.exp(estimate(values)) for values in (differences, lows, highs))
         shown = Within(ratio, least, most) if causes else ratio
-        reason = f"{len(shared)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
+        reason = f"{len(shared)} pairs of processes: {times(interval.low)} to {times(interval.high)} at {level:.0%}"
         doubt = unlike((first, second), [run for run, _, _ in shared], differences)
         if level >= _SAYS_SOMETHING and not doubt:
             reach = Interval(math.exp(interval_of(lows, CLEAR)[0]), math.exp(interval_of(highs, CLEAR)[1]), level)
@@ -188,7 +189,7 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
     interval = Interval(math.exp(low), math.exp(high), LEVEL)
     verdict = ratio_verdict(low, high)
     confidence = "clear" if verdict == "faster" else verdict
-    reason = f"{len(rounds)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x at {LEVEL:.0%}"
+    reason = f"{len(rounds)} rounds of turns: {times(interval.low)} to {times(interval.high)} at {LEVEL:.0%}"
     if confidence == "equal":
         reason += f", equal within {EQUAL:.0%}"
     apart = _apart(first, second, metric, dict(zip(rounds, alike(list(rounds.values()), expected), strict=True)))

@@ -120,11 +120,24 @@ def test_a_commit_that_cannot_be_measured_is_stepped_over_and_said(given, reposi
     assert f"It became slower between {before} (Commit 1) and {after} (Commit 3): +10.0%" in out
 
 
+def test_reasons_that_differ_in_a_version_alone_are_told_once(given, repository, capsys):
+    wants = [f"tiny 0.4.{number} wants numpy<1.{number} {'and so on ' * 40}" for number in range(3)]
+    folder = repository("1.0", *wants, "no module", "1.0")
+    assert main(["bisect", "main~5..main", *ASKED]) == 0
+    out = capsys.readouterr().out
+    (told,) = [line for line in out.splitlines() if "wants numpy" in line]
+    names = [git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (4, 3, 2)]
+    assert told.startswith(f"{names[0]} (Commit 1) was skipped")
+    assert told.endswith(f"; and for the same reason {names[1]}, {names[2]}")
+    assert len(told) < 350
+    assert "(Commit 4) was skipped, as it could not be measured: no module\n" in out
+
+
 def test_where_no_two_commits_can_be_measured_it_is_one_sentence(given, repository, capsys):
     repository("no module", "1.0", "no module")
     assert main(["bisect", "main~2..main", *ASKED]) == 4
     captured = capsys.readouterr()
-    assert captured.out.count("was skipped, as it could not be measured: no module") == 2
+    assert captured.out.count("was skipped, as it could not be measured: no module; and for the same reason ") == 1
     assert captured.err == "fwbench: no two commits of main~2..main could be compared: the reasons are above.\n"
 
 
@@ -256,4 +269,5 @@ def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Pairs, "play", once)
     assert main(["bisect", "main~2..main", "batch_size=8", *ASKED]) == 0
     slow = git(tmp_path, "rev-parse", "--short=12", "main~1")
-    assert f"It became slower with {slow} (Run it 40 times): +" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert re.search(rf"It became slower with {slow} \(Run it 40 times\): (\+[\d.]+%|[\d.]+ times) \(", out)

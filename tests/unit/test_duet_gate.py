@@ -1,5 +1,6 @@
 """`--fwbench-against` in real pytest runs, over verdicts that are given; then once over real sides."""
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -323,6 +324,29 @@ def test_exit_codes(run, kinds, code, line):
     result = run(kinds)
     assert result.ret == code
     result.stdout.fnmatch_lines([line])
+
+
+def test_nothing_was_compared_has_its_reason(run, given):
+    unavailable = run({1: "unavailable", 2: "unavailable", 3: "unavailable"})
+    unavailable.stdout.fnmatch_lines(["working tree at *, against HEAD (*", "torch-mlp-inference-b1: the reason"])
+    given.error = UserError("no servers here.")
+    refused = run({})
+    assert refused.ret == 4
+    refused.stdout.fnmatch_lines(["working tree at *, against HEAD (*", "no servers here.", "nothing was compared"])
+    given.error = RuntimeError("broken")
+    broken = run({})
+    broken.stdout.fnmatch_lines(["the duet ended with RuntimeError", "nothing was compared"])
+
+
+def test_a_duet_whose_sides_cannot_be_made_compares_no_revision_with_itself(run, monkeypatch):
+    @contextlib.contextmanager
+    def refused(*_):
+        raise UserError("the disk is full.")
+        yield
+
+    monkeypatch.setattr("fwbench.gates.duet.sides", refused)
+    result = run({})
+    result.stdout.fnmatch_lines(["this working tree, against HEAD", "the disk is full.", "nothing was compared"])
 
 
 def test_all_benchmarks_are_one_duet_with_their_own_thresholds(run, project, given):

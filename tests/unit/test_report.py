@@ -367,6 +367,8 @@ def test_a_models_axes_are_columns_and_rows_of_their_own():
         ((53.63, float("inf")), ">= 53.63x", "at least 53.63"),
         ((0.0, float("inf")), "unknown", ""),
         ((12.345, 53.63), "12.35x to 53.63x", "12.35 to 53.63"),
+        ((0.0043, float("inf")), ">= 0.0043x", "at least 0.0043"),
+        ((0.0043, 0.05), "0.0043x to 0.05x", "0.0043 to 0.05"),
     ],
 )
 def test_an_end_that_nobody_knows_is_not_shown(ends, shown, said):

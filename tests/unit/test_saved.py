@@ -249,6 +249,28 @@ def test_processes_that_scatter_more_than_the_threshold_are_inconclusive(record)
     assert "--fwbench-set=processes" in finding.note
 
 
+@pytest.mark.parametrize(
+    ("metric", "fields", "duet"),
+    [
+        ("latency", {}, True),
+        ("compile_time", {}, False),
+        ("throughput", {}, False),
+        ("latency", {"mode": "fit", "data": "digits"}, False),
+        ("latency", {"devices": 2, "batch_size": 2}, False),
+    ],
+)
+@pytest.mark.parametrize("load", [0.0, 0.5])
+def test_a_duet_is_advised_for_what_it_measures_alone(record, metric, fields, duet, load):
+    wild = (0.7, 1.0, 1.4, 0.8, 1.2)
+    sides = [
+        several(metric, factor, wild, metrics={"other_load": Metric(load, "/proc/stat")}, **fields)
+        for factor in (1.0, 0.8 if metric == "throughput" else 1.2)
+    ]
+    finding = verdict(record, *sides, {metric: CRITERIA[metric].saved})
+    assert finding.kind == "inconclusive"
+    assert ("--fwbench-against" in finding.note) == duet
+
+
 def test_how_far_runs_differ_widens_the_interval_by_as_much_however_many_processes_there_are(record):
     for processes in (5, 50):
         sides = several(levels=LEVELS * (processes // 5)), several(factor=1.3, levels=LEVELS * (processes // 5))
@@ -801,6 +823,14 @@ def test_a_metric_that_vanished_is_missing_and_a_new_one_is_not(record):
 def test_nothing_to_compare_is_exit_4_with_the_reason(record, base, head, reason):
     outcome = compare(record(*base), record(*head), LATENCY)
     assert (outcome.exit_code, [finding.note for finding in outcome.findings]) == (4, [reason])
+
+
+@pytest.mark.parametrize("of_duet", ["base", "head"])
+def test_a_duets_journal_is_no_empty_record(record, of_duet):
+    sides = {"base": record(several()), "head": record(several())}
+    sides[of_duet] = dataclasses.replace(sides[of_duet], measurements=(), against={"revision": "abc"})
+    (finding,) = compare(sides["base"], sides["head"], LATENCY).findings
+    assert "holds pairs of a duet" in finding.note
 
 
 def test_a_gate_over_no_metric_is_exit_4(record):

@@ -9,6 +9,8 @@ from pytest_benchmark.utils import get_machine_id
 
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
+from tests.unit.recorded import plain, write
+from tests.unit.recorded import saved as as_saved
 from tests.unit.suites import FAST, benchmarks, in_process
 from tests.unit.suites import suite as noops
 
@@ -378,6 +380,11 @@ def test_collecting_is_no_run(baseline, gate):
         (["--fwbench-gate", "--benchmark-compare=0001"], "*=0001 is no file, and no record in * is named so."),
         (["--fwbench-gate", "--benchmark-compare=a/b/c"], "*=a/b/c is no file, and no record in * is named so."),
         (["--fwbench-gate", "--benchmark-compare=."], "--benchmark-compare=. is a folder: name one record in it."),
+        (["--fwbench-gate", "--benchmark-compare=plain.json"], "*=plain.json holds no benchmark of fwbench's, and *"),
+        (
+            ["--fwbench-programs-only", "--benchmark-compare=plain.json"],
+            "*=plain.json holds no benchmark of fwbench's*",
+        ),
         (["--fwbench-gate", "--benchmark-compare=test_suite.py"], "--benchmark-compare: test_suite.py is not JSON *"),
         (["--fwbench-gate", "--fwbench-programs-only"], "--fwbench-gate and --fwbench-programs-only are different *"),
         (["--fwbench-gate", "--fwbench-against=HEAD"], "--fwbench-against and --fwbench-gate are different *"),
@@ -404,5 +411,6 @@ def test_collecting_is_no_run(baseline, gate):
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, arguments, sentence):
+    write(suite.path / "plain.json", {**as_saved(), "benchmarks": [plain()]})
     refused(in_process(suite, *arguments), sentence)
     assert nothing_was_measured(suite)

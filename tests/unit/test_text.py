@@ -132,3 +132,24 @@ def test_columns_are_as_wide_as_their_widest_cell_and_numbers_stand_flush_right(
     ]
     assert text.columns([("lane", "ms"), ("jax", "10")]) == ["lane  ms", "jax   10"]
     assert text.columns([]) == []
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (1.123, "+12.3%"),
+        (0.5, "-50.0%"),
+        (9.9, "+890.0%"),
+        (12.3, "12.3 times"),
+        (1459.178, "1,459 times"),
+        (1 / 12.3, "1/12.3"),
+        (1 / 1459.178, "1/1,459"),
+        (float("inf"), "unknown"),
+    ],
+)
+def test_a_change_beyond_tenfold_is_told_in_times(ratio, said):
+    assert text.change(ratio) == said
+
+
+def test_a_small_change_is_shown_as_it_is_asked_for():
+    assert [text.change(ratio, "{:+.0%}".format) for ratio in (1.123, 20.0)] == ["+12%", "20.0 times"]

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from fwbench import text
 from fwbench.commands.doctor.findings import QUIET, Finding
 from fwbench.compare.criteria import thresholds
 from fwbench.compare.pair import Comparison
@@ -81,7 +82,7 @@ def unchanged_duet(lane: str, comparison: Comparison[Workload]) -> Finding:
         return Finding(subject, f"{kind}: {comparison.note}", QUIET if timed_out else step, bad=True)
     # Those that made it what it is.
     grave = {metric: verdict for metric, verdict in comparison.verdicts.items() if verdict.kind == kind}
-    changes = ", ".join(f"{metric} {verdict.ratio - 1:+.1%}" for metric, verdict in grave.items())
+    changes = ", ".join(f"{metric} {text.change(verdict.ratio)}" for metric, verdict in grave.items())
     found = f"the same program twice is {kind}: {changes}, of {max(each.pairs for each in grave.values())} pairs"
     step = "do not gate on this machine: `fwbench selftest` tells how often its verdicts are false"
     return Finding(subject, found, {"unchanged": "", "inconclusive": QUIET}.get(kind, step), kind != "inconclusive")
