@@ -686,6 +686,35 @@ def test_what_tells_of_the_machine_comes_last_and_on_request(run, clock):
     assert "matrix_product_rate" not in run(FakeFramework(FakeProgram(clock)), machine=True)[0].metrics
 
 
+def smoke(protocol, folder):
+    """A job of a lane without a framework, of a few calls."""
+    return {
+        "workload": Workload("noop", "noop").to_json(),
+        "protocol": dataclasses.replace(protocol, smoke=True).to_json(),
+        "model": CATALOG["noop"].to_json(),
+        "path": [],
+        "root": str(folder),
+        "proofs": str(folder),
+        "machine": True,
+        "patience": 0.0,
+        "user": {"CUDA_VISIBLE_DEVICES": "1,0"},
+    }
+
+
+@pytest.mark.parametrize(("parity", "state"), [("mine:Side", "alone"), (None, "derived")])
+def test_a_lane_whose_program_no_proof_runs_has_no_proof_on_its_record(monkeypatch, protocol, tmp_path, parity, state):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(Witness, "edited", lambda self: [])
+    sent = []
+    whole_run(dataclasses.replace(LANES["noop"], parity=parity), smoke(protocol, tmp_path), sent.append)
+    assert sent[-1]["measurement"]["parity"]["proof"]["state"] == state
+
+
+def test_of_each_framework_one_lane_is_proved():
+    proved = {lane.name for lane in OWN.values() if lane.parity}
+    assert proved == {"torch", "jax", "tensorflow"}
+
+
 def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypatch, protocol, tmp_path):
     """As where a compiler's helper still writes into it."""
     monkeypatch.setattr(sys, "path", sys.path[:])
@@ -698,18 +727,7 @@ def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypat
     # This process has also imported networks of other tests, whose files are gone.
     monkeypatch.setattr(Witness, "edited", lambda self: [])
     sent = []
-    job = {
-        "workload": Workload("noop", "noop").to_json(),
-        "protocol": dataclasses.replace(protocol, smoke=True).to_json(),
-        "model": CATALOG["noop"].to_json(),
-        "path": [],
-        "root": str(tmp_path),
-        "proofs": str(tmp_path),
-        "machine": True,
-        "patience": 0.0,
-        "user": {"CUDA_VISIBLE_DEVICES": "1,0"},
-    }
-    whole_run(LANES["noop"], job, sent.append)
+    whole_run(LANES["noop"], smoke(protocol, tmp_path), sent.append)
     assert sent[-1]["measurement"]["failure"] is None
     # As the user set it, whatever the worker was given.
     assert sent[-1]["measurement"]["settings"]["CUDA_VISIBLE_DEVICES"] == "1,0"
