@@ -57,7 +57,8 @@ def _run(options: argparse.Namespace) -> int:
         series = Series(*given, servers=servers)
         search = Search(count, series.play, lambda compared: print(_progress(states, compared), flush=True))
         search.run()
-    print("\n".join(_answer(states, search, time.monotonic() - begun)))
+    different = [_different(states, between, says) for between, says in series.differing().items()]
+    print("\n".join([*different, *_answer(states, search, time.monotonic() - begun)]))
     if not search.compared:
         raise UserError(f"no two {states.noun}s of {options.range} could be compared: the reasons are above.")
     return searching.code(search)
@@ -130,6 +131,13 @@ def _step(states: Range, step: Stretch) -> str:
     return (
         f"It became {slower} {where}: {change(step)} of latency, confirmed by {step.pairs} pairs.{states.about(step)}"
     )
+
+
+def _different(states: Range, between: tuple[int, int], says: str) -> str:
+    """A change of what the workload computes, between two measured states."""
+    before, after = (states.titles[number] for number in between)
+    where = f"With {after}" if between[1] - between[0] == 1 else f"Between {before} and {after}"
+    return f"{where} it begins to compute something else: {says}."
 
 
 def _what(stretch: Stretch) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fwbench.record.measurement import Measurement
 from fwbench.record.sketch import STEPS, UNIT, Sketch
+from fwbench.record.workload import Workload
 
 QUANTITIES = ("output", "loss", "gradients", "updates", "statistics")
 
@@ -99,6 +100,28 @@ def agreement(one: Measurement, other: Measurement) -> Agreement:
         return found if found.agrees is False else _idle(one, other, found)
     except ValueError as error:
         return Agreement(None, reason=str(error))
+
+
+def of_sides(
+    workload: Workload, base: Mapping[str, Any], head: Mapping[str, Any], names: tuple[str, str] = ("BASE", "HEAD")
+) -> Agreement:
+    """Hold what two sides compute in one workload against each other, such as two revisions.
+
+    Args:
+        base, head: as in a record's `parity`: `weights`, a digest, and `check`. Of a duet also the `numbers` in all
+            weights.
+        names: of the sides, for sentences.
+    """
+    if "check" in base and "check" in head and base.get("weights") != head.get("weights"):
+        counts = [side.get("numbers", 0) for side in (base, head)]
+        if all(counts) and counts[0] != counts[1]:
+            return Agreement(False, reason=f"{names[1]} has {counts[1]:,} weights, and {names[0]} {counts[0]:,}")
+        return Agreement(None, reason="they began with other weights, by their names, shapes or values")
+    one, other = (
+        Measurement(replace(workload, lane=name), parity={"check": side.get("check")})
+        for name, side in zip(names, (base, head), strict=True)
+    )
+    return agreement(one, other)
 
 
 def distance(one: Measurement, exact: Measurement) -> float | None:

@@ -21,6 +21,7 @@ class Explanation:
         programs: the fingerprint of each measured state, by its number.
         recorded: the spans of base, and those of head; or why there are none.
         latency: head's, in seconds, from the first pair; None: unknown.
+        different: by two measured states without one between them, what differs in what they compute.
     """
 
     parts: Sequence[str]
@@ -28,3 +29,4 @@ class Explanation:
     programs: Mapping[int, Fingerprint] = field(default_factory=dict)
     recorded: tuple[Sequence[Span] | str, Sequence[Span] | str] = ("", "")
     latency: float | None = None
+    different: Mapping[tuple[int, int], str] = field(default_factory=dict)

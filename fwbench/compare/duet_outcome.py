@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Iterable
+from dataclasses import replace
 
 from fwbench.compare.differences import versions_that_differ
 from fwbench.compare.findings import Finding, Outcome
@@ -40,6 +41,11 @@ def _findings(comparison: AnyComparison) -> list[Finding]:
     pairs = comparison.pairs
     changed = changes(comparison.remarks)
     findings = [Finding(name, "program", note=changed)] if changed else []
+    agreement = comparison.agreement
+    if agreement.agrees is False:
+        findings.append(Finding(name, "different", note=str(agreement)))
+    elif changed and agreement.agrees is None:
+        findings[0] = replace(findings[0], note=f"{changed}; whether it computes the same is unknown: {agreement}")
     for metric, verdict in comparison.verdicts.items():
         base = statistics.median(pair.values["base"][metric] for pair in pairs)
         head = base * verdict.ratio

@@ -7,9 +7,9 @@ from typing import Literal
 # What statistics can say of one metric.
 Decision = Literal["regressed", "improved", "unchanged", "inconclusive"]
 
-# What can become of a benchmark, or of one of its metrics. `program`: another program beside times that were compared;
-# `changed`: another program where programs are all that is compared.
-Kind = Decision | Literal["failed", "missing", "incomparable", "changed", "program", "new"]
+# What can become of a benchmark, or of one of its metrics. Beside times that were compared stand `different`: head
+# computes something else; `program`: another program. `changed`: another program where programs alone are compared.
+Kind = Decision | Literal["failed", "missing", "incomparable", "changed", "different", "program", "new"]
 
 # Gravest first; what stands in front of a report.
 ORDER: tuple[Kind, ...] = (
@@ -19,6 +19,7 @@ ORDER: tuple[Kind, ...] = (
     "missing",
     "incomparable",
     "inconclusive",
+    "different",
     "program",
     "improved",
     "new",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
+from fwbench.compare.agreement import Agreement, of_sides
 from fwbench.compare.findings import Kind, Verdict
 from fwbench.compare.programs import Remark
 from fwbench.compare.programs import compare as compare_programs
@@ -43,7 +44,7 @@ class Pair(Decoded):
         rounds: by side, the seconds of each stored call.
         values: by side and metric, the typical value in the metric's SI unit.
         described: by side, `settings` and `versions`; in a workload's first pair also the program's fingerprint
-            (`program`) and the digests of the repository's modules by path (`sources`).
+            (`program`), what it computes (`outputs`), and the digests of the repository's modules by path (`sources`).
         drift: change of both sides' time from the first to the last block of a placing, as a logarithm.
         seconds: that the pair took, its processes' start included.
         flags: of the lane's fallback, that both sides ran with after crashes; empty: none.
@@ -101,6 +102,11 @@ class Comparison(Generic[Of]):
     def remarks(self) -> tuple[Remark, ...]:
         """What is to say of both sides' programs; nothing where a side does not tell its own."""
         return remarks_on(self.workload, self.described)
+
+    @property
+    def agreement(self) -> Agreement:
+        """Whether head computes what base does."""
+        return of_sides(self.workload, *(self.described.get(side, {}).get("outputs", {}) for side in ("base", "head")))
 
     @property
     def samples(self) -> list[float]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fwbench.compare import best as bests
 from fwbench.compare import programs
+from fwbench.compare.agreement import of_sides
 from fwbench.compare.best import Earlier
 from fwbench.compare.criteria import CRITERIA, Threshold, by_metric, hidden
 from fwbench.compare.differences import differences, in_words, mismatches, other_cpu, versions_that_differ
@@ -124,6 +125,10 @@ def _paired(
     """What can be told of one benchmark at once, and what the suite's statistics must judge."""
     changed, same = _program(base.measurement, head.measurement)
     findings = [Finding(head.name, "program", note=changed)] if changed else []
+    if base.measurement and head.measurement:
+        of_both = (base.measurement.parity, head.measurement.parity)
+        found = of_sides(head.measurement.workload, *of_both, ("the baseline", "this run"))
+        findings += [Finding(head.name, "different", note=str(found))] if found.agrees is False else []
     limits = {metric: limit for metric, limit in thresholds.items() if base.values.get(metric)}
     if "peak_memory" in thresholds and any(side.measurement and hidden(side.measurement) for side in (base, head)):
         findings.append(Finding(head.name, "inconclusive", "peak_memory", note=_HIDDEN))

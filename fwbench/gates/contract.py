@@ -81,6 +81,12 @@ class Gate:
         """What it has found by now; None: it was given nothing to compare the run with."""
         return None
 
+    @property
+    def differs(self) -> bool:
+        """Whether this side computes something else than the other."""
+        outcome = self.outcome()
+        return outcome is not None and any(finding.kind == "different" for finding in outcome.findings)
+
     def finish(self, status: int) -> int:
         """The tests are over: write the summary, and make the run's exit status of what its tests make it."""
         outcome = self.outcome()

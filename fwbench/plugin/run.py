@@ -393,7 +393,8 @@ class Run:
             except OSError as error:
                 self._unwritten.append(f"{error.filename} cannot be written ({error.strerror})")
         strict = gate_options.DIFFERENT in self._config.getoption("fwbench_fail")
-        if strict and session.exitstatus == pytest.ExitCode.OK and differ(cases(self._measurements)):
+        told = bool(self.gate and self._ran and self.gate.differs)
+        if strict and session.exitstatus == pytest.ExitCode.OK and (told or differ(cases(self._measurements))):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         try:
             if self._begun_session:

@@ -39,6 +39,10 @@ def sentences(explanation: Explanation, device: str) -> list[str]:
     if not search.compared:
         return [*skipped, *filter(None, [search.ended])]
     lines = [f"HEAD's latency differs from BASE's by {change(_turned(search.compared[0]))}."]
+    for (first, last), says in explanation.different.items():
+        those = "that" if last - first == 1 else "those"
+        parts = " and ".join(explanation.parts[first:last])
+        lines.append(f"HEAD computes something else with {parts} than with {those} as in BASE: {says}.")
     for step in sorted(search.steps, key=lambda step: -abs(step.change)):
         put_back = " and ".join(explanation.parts[step.first : step.last])
         why = _why(explanation, step, device)

@@ -18,7 +18,13 @@ _MANY = 60
 # Benchmarks named in a note that many share.
 _NAMED = 6
 # The kinds of findings that stand in other words than their own.
-_SAYS = {"incomparable": "not comparable", "program": "with a changed program"}
+_SAYS = {
+    "incomparable": "not comparable",
+    "different": "HEAD computes something else",
+    "program": "with a changed program",
+}
+# The kinds that stand beside what became of a benchmark's times.
+_BESIDE = ("different", "program")
 
 
 def lines(outcome: Outcome) -> list[str]:
@@ -42,9 +48,12 @@ def lines(outcome: Outcome) -> list[str]:
 def headline(outcome: Outcome) -> str:
     """One sentence: how many benchmarks are what."""
     gravest: dict[str, int] = {}
-    changed = {finding.benchmark for finding in outcome.findings if finding.kind == "program"}
+    beside = {
+        says: {finding.benchmark for finding in outcome.findings if finding.kind == kind}
+        for kind, says in (("different", "computing something else"), ("program", _SAYS["program"]))
+    }
     for finding in outcome.findings:
-        if finding.kind != "program" and finding.benchmark != ALL:
+        if finding.kind not in _BESIDE and finding.benchmark != ALL:
             rank = ORDER.index(finding.kind)
             gravest[finding.benchmark] = min(rank, gravest.get(finding.benchmark, rank))
     if not gravest:
@@ -52,8 +61,7 @@ def headline(outcome: Outcome) -> str:
     counts = [(kind, sum(rank == at for rank in gravest.values())) for at, kind in enumerate(ORDER)]
     number = "1 benchmark" if len(gravest) == 1 else f"{len(gravest)} benchmarks"
     sentences = [f"{number}: {', '.join(f'{count} {_SAYS.get(kind, kind)}' for kind, count in counts if count)}"]
-    if changed:
-        sentences.append(f"{len(changed)} {_SAYS['program']}")
+    sentences += [f"{len(names)} {says}" for says, names in beside.items() if names]
     if outcome.seconds is not None:
         sentences.append(f"{outcome.seconds / len(gravest):.1f} s a benchmark")
     return "; ".join(sentences)
@@ -82,11 +90,11 @@ def _sorted(outcome: Outcome) -> list[Finding]:
 
 
 def _programs(outcome: Outcome) -> list[str]:
-    return _told([finding for finding in outcome.findings if finding.kind == "program"])
+    return _told([finding for finding in _sorted(outcome) if finding.kind in _BESIDE])
 
 
 def _notes(outcome: Outcome) -> list[str]:
-    return [*_told([finding for finding in _sorted(outcome) if finding.kind != "program"]), *outcome.notes]
+    return [*_told([finding for finding in _sorted(outcome) if finding.kind not in _BESIDE]), *outcome.notes]
 
 
 def _told(findings: Sequence[Finding]) -> list[str]:

@@ -24,7 +24,7 @@ or, where the job holds `turns`, it builds its program and takes turns on reques
       | <-- {"latency", "call", "cpu", "others", "held"} ------- |
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all the user's are this side's
-      | -- {"finish": {"program", "spans": of n calls}} ------> |
+      | -- {"finish": {"program", "spans": n, "outputs"}} ----> |  `spans`: of n calls
       | <-- {"finished": memory, "sources", "edited", ...} ---- | exits
       | <-- {"exited": status} -- |
 

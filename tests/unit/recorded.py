@@ -15,9 +15,16 @@ from fwbench.record.workload import Workload
 MACHINE = Machine("cpu", "no GPU", None, None, "Some CPU", (0, 1), 2, 2**34, "Linux 6.1")
 QUICK = {"profile": "quick", "min_rounds": 5}
 
+
+def outputs(size=1.0, **fields):
+    """What a side of a duet computes: one number."""
+    one = np.full(1, size, np.float32)
+    sketch = Sketch(("output",), one[None], one, one / 2**20)
+    return {"weights": "abc", "numbers": 1, "check": {"output": sketch.to_json()}, **fields}
+
+
 # All lanes compute this.
-_ONE = np.ones(1, np.float32)
-CHECK = {"output": Sketch(("output",), _ONE[None], _ONE, _ONE / 2**20).to_json()}
+CHECK = outputs()["check"]
 
 
 def measured(lane="torch", model="mlp", mode="inference", batch_size=1, throughput=100.0, **fields):

@@ -17,6 +17,7 @@ from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
 from fwbench.worker.turns import ranges, series
 from fwbench.worker.turns.pairs import Pairs
+from tests.unit.recorded import outputs
 
 MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
 ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
@@ -67,16 +68,17 @@ class Given:
     def play(self, workloads):
         (workload,) = workloads
         assert (self.machine.threads, workload.id) == (1, "torch-tiny-inference-b1")
-        costs = {}
+        costs, described = {}, {}
         for name in ("head", "base"):
             side = self.sides[name]
             assert (side.name, side.root in side.path) == (name, True)
-            text = (side.root / "cost").read_text()
+            text, _, size = (side.root / "cost").read_text().partition(" computes ")
+            described[name] = {"outputs": outputs(float(size or 1))}
             if not text.replace(".", "").isdigit():
                 return {workload: Fault(name, side.title, Failure("error", text, "duet"))}
             costs[name] = float(text)
         change = math.log(costs["head"] / costs["base"])
-        return {workload: Pair({"latency": change}, {}, {}, {}, 0.0, 1.0)}
+        return {workload: Pair({"latency": change}, {}, {}, described, 0.0, 1.0)}
 
 
 @pytest.fixture
@@ -96,6 +98,25 @@ def test_it_names_each_commit_and_leaves_the_repository_as_it_was(given, reposit
     assert re.search(r"^\d+ comparisons, \d+ pairs, 1 s; at most 5% of such searches name a wrong commit\.$", out, re.M)
     assert not (folder / ".git" / "worktrees").exists()
     assert (git(folder, "status", "--short"), git(folder, "branch", "--show-current")) == ("M cost", "main")
+
+
+def test_a_commit_that_computes_something_else_is_named_whatever_its_speed(given, repository, capsys):
+    folder = repository("1.0", "1.1", "1.1 computes 1.0025", "1.1 computes 1.0025")
+    assert main(["bisect", "main~3..main", *ASKED]) == 0
+    out = capsys.readouterr().out
+    other = git(folder, "rev-parse", "--short=12", "main~1")
+    told = [line for line in out.splitlines() if "something else" in line]
+    assert told == [
+        f"With {other} (Commit 2) it begins to compute something else: outputs differ by 2.5e-03 (bound 4e-06)."
+    ]
+
+
+def test_between_commits_that_were_not_measured_the_stretch_is_named(given, repository, capsys):
+    folder = repository("1.0", "no module", "1.0 computes 2")
+    assert main(["bisect", "main~2..main", *ASKED]) == 0
+    first, last = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (2, 0))
+    where = f"Between {first} (Commit 0) and {last} (Commit 2) it begins to compute something else: "
+    assert where in capsys.readouterr().out
 
 
 def test_there_is_a_line_for_each_comparison(given, repository, capsys):
@@ -271,3 +292,8 @@ def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys):
     slow = git(tmp_path, "rev-parse", "--short=12", "main~1")
     out = capsys.readouterr().out
     assert re.search(rf"It became slower with {slow} \(Run it 40 times\): (\+[\d.]+%|[\d.]+ times) \(", out)
+    # Real outputs, of real processes.
+    told = [line for line in out.splitlines() if "something else" in line]
+    assert [line.partition(": ")[0] for line in told] == [
+        f"With {slow} (Run it 40 times) it begins to compute something else"
+    ]

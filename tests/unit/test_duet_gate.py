@@ -24,6 +24,7 @@ from fwbench.worker.client import interrupts
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.checkouts import WORKING_TREE
 from fwbench.worker.turns.pairs import Pairs
+from tests.unit.recorded import outputs
 from tests.unit.shared import ONE_PAIR
 from tests.unit.suites import benchmarks, in_process
 from tests.unit.suites import run as in_own_process
@@ -31,8 +32,8 @@ from tests.unit.suites import run as in_own_process
 SUITE = benchmarks("mlp", "torch")
 
 
-def compared(workload, kind, changed):
-    """A comparison that came to this verdict; of a program that has changed, or has not."""
+def compared(workload, kind, changed, size):
+    """A comparison that came to this verdict; of a program that has changed, or has not, and head's output."""
     if kind in ("new", "failed", "unavailable", "missing", "incomparable"):
         failures = {"new": "error", "failed": "error", "incomparable": "crashed"}
         side = "base" if kind in ("new", "incomparable") else "head"
@@ -47,6 +48,7 @@ def compared(workload, kind, changed):
             "settings": {},
             "versions": {"torch": version},
             "program": {"form": "operators", "digest": digest if changed else "one", "operators": {}},
+            "outputs": outputs(size if name == "head" else 1.0),
         }
         for name, version, digest in (("base", "2.0", "one"), ("head", "2.1", "another"))
     }
@@ -57,7 +59,8 @@ class Given:
     """What duets find.
 
     Attributes:
-        kinds: verdicts by batch size; whatever is not given is unchanged. `program`: whose program has changed.
+        kinds: verdicts by batch size; whatever is not given is unchanged. `program`: whose program has changed;
+            `computes`: head's output, where base's is 1.
         error: raised by a duet.
         asked: the thresholds of each duet, by batch size.
     """
@@ -86,6 +89,7 @@ class Given:
                 workload,
                 self.kinds.get(workload.batch_size, "unchanged"),
                 self.kinds.get("program") == workload.batch_size,
+                self.kinds.get("computes", {}).get(workload.batch_size, 1.0),
             )
             for workload in self.workloads
         }
@@ -275,6 +279,35 @@ def test_changed_programs_are_told_first_and_fail_nothing(run):
     notes = [line for line in result.outlines if line.startswith("torch-mlp-inference-b") and ": " in line]
     assert notes[0].startswith("torch-mlp-inference-b3: with a changed program: ")
     result.stdout.fnmatch_lines(["3 benchmarks: 1 inconclusive, 2 unchanged; 1 with a changed program; *"])
+
+
+@pytest.mark.parametrize(("option", "code"), [((), 0), (("--fwbench-fail=different",), 1)])
+def test_a_head_that_computes_something_else_is_told_first_and_fails_where_that_is_asked(run, project, option, code):
+    result = run({"program": 3, "computes": {2: 1.0025, 3: 1.000001}}, "--fwbench-summary=out.json", *option)
+    assert result.ret == code
+    result.assert_outcomes(passed=3)
+    notes = [line for line in result.outlines if line.startswith("torch-mlp-inference-b") and ": " in line]
+    assert notes[0] == ("torch-mlp-inference-b2: HEAD computes something else: outputs differ by 2.5e-03 (bound 4e-06)")
+    result.stdout.fnmatch_lines(["3 benchmarks: 3 unchanged; 1 computing something else; 1 with a changed program; *"])
+    kinds = {finding["benchmark"][-1]: finding["kind"] for finding in summary(project) if not finding["metric"]}
+    assert kinds == {"2": "different", "3": "program"}
+
+
+@pytest.mark.parametrize("option", [(), ("--fwbench-fail=different",)])
+def test_rounding_is_nothing_else(run, option):
+    assert run({"computes": {1: 1.000002, 2: 0.999999}}, *option).ret == 0
+
+
+def summary(project):
+    return json.loads((project.path / "out.json").read_text())["findings"]
+
+
+def test_of_a_changed_program_whose_outputs_cannot_be_compared_the_reason_is_told(run, monkeypatch):
+    sides = {1.0: outputs(), 2.0: outputs(weights="def")}
+    monkeypatch.setattr("tests.unit.test_duet_gate.outputs", sides.__getitem__)
+    result = run({"program": 1, "computes": {1: 2.0}}, "--fwbench-fail=different")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["torch-mlp-inference-b1: with a changed program: *unknown: they began with other *"])
 
 
 @pytest.mark.parametrize(("options", "least", "most"), [((), math.inf, math.inf), (["--fwbench-minutes=9"], 500, 540)])

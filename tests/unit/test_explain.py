@@ -25,6 +25,7 @@ from fwbench.worker.turns import series
 from fwbench.worker.turns.edits import Edits
 from fwbench.worker.turns.series import Series
 from fwbench.worker.turns.suspects import Between
+from tests.unit.recorded import outputs
 
 MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
 ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
@@ -104,7 +105,8 @@ class Given:
             costs[name] = cost + float(installed.stdout or 0)
             sources = dict.fromkeys(("mine/before.py", "mine/cost.py", "mine/new.py"), "")
             program = {"form": "f", "digest": str(values["most"]), "operators": {"add": int(10 * values["most"])}}
-            described[name] = {"sources": sources, "program": {**program, "absent": {}}}
+            computes = outputs(1 + values["most"])
+            described[name] = {"sources": sources, "program": {**program, "absent": {}}, "outputs": computes}
         change = math.log(costs["head"] / costs["base"])
         return {workload: Pair({"latency": change}, {}, {}, described, 0.0, 1.0)}
 
@@ -130,6 +132,8 @@ def test_each_part_that_makes_a_difference_is_named_with_its_size_and_the_progra
         "the framework's program stays the same.\n"
     )
     assert "it is gone with that as in BASE; what it does to the program: 2 more add" in out
+    assert out.count("computes something else") == 1
+    assert "HEAD computes something else with mine/cost.py, line 10 than with that as in BASE: outputs differ by" in out
     assert git(folder, "status", "--short") == "M mine/cost.py\n M notes.txt"
     assert not (folder / ".git" / "worktrees").exists()
 

@@ -20,7 +20,7 @@ from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Metric, Moment
 from fwbench.record.reading import Record, read
 from fwbench.worker.chain import pooled
-from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, plain, write
+from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, outputs, plain, write
 from tests.unit.recorded import saved as as_saved
 
 THRESHOLDS = {name: criterion.saved for name, criterion in CRITERIA.items() if criterion.saved}
@@ -752,6 +752,19 @@ def test_a_regression_of_the_same_program_says_so(record, factor, compiler, note
     base, head = (several(program=program(1, compiler={"xla": version})) for version in ("1.0", compiler))
     head = dataclasses.replace(head, processes=several(factor=factor).processes)
     assert verdict(record, base, head).note == note
+
+
+@pytest.mark.parametrize(
+    ("size", "weights", "told"),
+    [(1.0, "abc", 0), (1.000001, "abc", 0), (1.0025, "abc", 1), (1.0025, "def", 0)],
+)
+def test_outputs_that_differ_from_the_baselines_are_told_beside_the_verdict(record, size, weights, told):
+    sides = [several(parity=outputs(of, weights=digest)) for of, digest in ((1.0, "abc"), (size, weights))]
+    found = compare(*(record(side) for side in sides), LATENCY, allow_mismatch=True)
+    different = [finding for finding in found.findings if finding.kind == "different"]
+    assert len(different) == told
+    assert all("outputs differ by 2.5e-03" in finding.note for finding in different)
+    assert found.exit_code == 0
 
 
 def test_a_program_that_nothing_is_told_of_is_no_finding(record):

@@ -105,7 +105,7 @@ def test_the_gravest_stands_first_and_each_benchmark_counts_once():
     assert [row.split()[0] for row in rows] == [f"it-{kind}" for kind in [*ORDER, "regressed"]]
     assert headline(shown) == (
         "9 benchmarks: 1 failed, 1 regressed, 1 changed, 1 missing, 1 not comparable, 1 inconclusive, "
-        "1 improved, 1 new, 1 unchanged; 1 with a changed program"
+        "1 improved, 1 new, 1 unchanged; 1 computing something else; 1 with a changed program"
     )
 
 

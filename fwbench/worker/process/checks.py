@@ -8,13 +8,15 @@ import numpy as np
 
 from fwbench.frameworks.contract import Program
 from fwbench.frameworks.faults import first_line
+from fwbench.frameworks.optional import Rotating
 from fwbench.meters.remembering import fix, probe, vary
 from fwbench.meters.sketching import folded_output, free_signs, of_inference, of_training
-from fwbench.models import ModelError
+from fwbench.models import Model, ModelError
 from fwbench.models.inputs import too_large
+from fwbench.models.weights import Weights, digest
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, unavailable
-from fwbench.record.workload import HARNESS_MODES
+from fwbench.record.workload import HARNESS_MODES, Workload
 from fwbench.worker.process.building import starting_weights
 from fwbench.worker.process.job import Job
 
@@ -125,6 +127,34 @@ def sketch(
             usual = sorted(job.samples)[len(job.samples) // 2]
             result |= probe(program, job.model, job.workload, usual, job.clock)
     job.parity["check"] = result
+
+
+def computed(program: Program, model: Model, workload: Workload, weights: Callable[[], Weights]) -> dict[str, Any]:
+    """What a program that took turns computes from the weights of its build. This changes its state.
+
+    Returns:
+        As in a record's `parity`: `weights`, their digest, and `check`; and the `numbers` in all weights.
+    """
+    told: dict[str, Any] = {}
+    try:
+        given = weights()
+        told |= {"weights": digest(given), "numbers": sum(array.size for array in given.values())}
+        del given
+        if workload.mode != "inference":
+            parts = of_training(program, weights, workload.precision)
+        else:
+            if isinstance(program, Rotating):
+                fix(program, model, workload)
+            parts = of_inference(program, workload.precision)
+        next(parts)
+        program.call_and_wait()
+        return {**told, "check": next(parts)}
+    except NotImplementedError:
+        return {**told, "check": {"reason": f"the lane {workload.lane} cannot start its training steps again"}}
+    except Exception as error:
+        return {**told, "check": _failed(error)}
+    finally:
+        free_signs()
 
 
 def _failed(error: BaseException) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from fwbench.models.weights import canonical
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
-from fwbench.worker.process.checks import fingerprinted
+from fwbench.worker.process.checks import computed, fingerprinted
 from fwbench.worker.process.faults import failure, load
 from fwbench.worker.process.witness import HARNESS, Witness, changed, in_force
 
@@ -94,6 +94,8 @@ def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send
                 if message["finish"]["program"]:
                     finished["program"] = fingerprinted(player.program).to_json()
                     finished["settings"] = player.settings()
+                if message["finish"].get("outputs"):
+                    finished["outputs"] = player.computed()
                 send({**finished, "edited": witness.edited(), "sources": witness.sources()})
                 return
 
@@ -187,6 +189,9 @@ class Player(Turns):
         witness: notes what the network reads while it is built.
         send: tells the stages after the first one.
 
+    Attributes:
+        computed: reads what the program computes, after all turns.
+
     Raises:
         UnavailableError: the workload cannot run here.
     """
@@ -200,13 +205,13 @@ class Player(Turns):
             if reason := framework.unavailable(workload, described):
                 raise UnavailableError(reason)
             shapes = framework.weight_shapes(described, described.sizes(workload.axes))
-            weights = canonical(workload.weights, described, shapes, workload.seed)
-            self.program = framework.build(workload, described, weights)
-        del weights
+            weights = functools.partial(canonical, workload.weights, described, shapes, workload.seed)
+            self.program = framework.build(workload, described, weights())
         vary(self.program, described, workload)
         send({"stage": "compile"})
         with self.program.session():
             self.program.compile()
+        self.computed = functools.partial(computed, self.program, described, workload, weights)
         super().__init__(self.program.step, self.program.wait, job["extra"])
 
     def described(self, distributions: tuple[str, ...]) -> dict[str, Any]:

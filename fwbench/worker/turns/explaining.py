@@ -66,7 +66,7 @@ def explain(
         if described.get("program")
     }
     recorded = (_spans(ends.described[1]), _spans(ends.described[0]))
-    return Explanation(titles, search, programs, recorded, ends.described[0]["latency"])
+    return Explanation(titles, search, programs, recorded, ends.described[0]["latency"], series.differing())
 
 
 def _spans(described: Mapping[str, Any]) -> Sequence[Span] | str:

@@ -32,6 +32,7 @@ class Pairs(Rounds[Pair]):
     """
 
     amounts = Amounts(placings=4, blocks=4, turn=0.010, seconds=8.0)
+    reads_outputs = True
 
     def __init__(
         self,

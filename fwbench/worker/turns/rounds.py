@@ -68,9 +68,11 @@ class Rounds(ABC, Generic[Played]):
 
     Attributes:
         amounts: how much is played in a round.
+        reads_outputs: whether a workload's first round ends with what each seat's program computes.
     """
 
     amounts: Amounts
+    reads_outputs = False
 
     def __init__(
         self,
@@ -222,6 +224,7 @@ class Rounds(ABC, Generic[Played]):
         for name, partner in partners.items():
             calls = max(_FEWEST, min(_MOST, int(_PROFILED_SECONDS / taken.latency)))
             asked = {"program": first, "spans": calls if first and self._profiled else 0}
+            asked["outputs"] = first and self.reads_outputs
             finished = partner.ask({"finish": asked}, "finished")
             self._same_texts(partner.side, finished.pop("edited"), finished["sources"])
             taken.memory[name], taken.sources[name] = finished.pop("finished"), finished["sources"]

@@ -1,9 +1,11 @@
 """Pairs of any two states of a series, such as the commits of a range, one pair at a time."""
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fwbench.compare.agreement import of_sides
 from fwbench.compare.pair import Fault
 from fwbench.compare.steps import OverError, UnmeasurableError
 from fwbench.machine import Machine
@@ -28,8 +30,8 @@ class Series:
         servers: as `Rounds` has it.
 
     Attributes:
-        described: what each state's first process reported (program, settings, sources, latency in seconds, and spans
-            if it is profiled), by the state's number.
+        described: what each state's first process reported (program, outputs, settings, sources, latency in seconds,
+            and spans if it is profiled), by the state's number.
     """
 
     def __init__(
@@ -57,6 +59,16 @@ class Series:
         self._between = (-1, -1)
         self._pairs: Pairs
         self._seconds = 0.0
+
+    def differing(self) -> dict[tuple[int, int], str]:
+        """What differs between the outputs of two measured states with none between them, by their numbers."""
+        told = {}
+        for states in itertools.pairwise(sorted(self.described)):
+            first, last = (self.described[number].get("outputs", {}) for number in states)
+            names = (self._title(states[0]), self._title(states[1]))
+            if (found := of_sides(self._workload, first, last, names)).agrees is False:
+                told[states] = str(found)
+        return told
 
     def play(self, first: int, last: int) -> float:
         """Play a fresh pair.
