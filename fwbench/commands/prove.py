@@ -129,7 +129,7 @@ def _line(proved: Proved) -> str:
     line = f"{proved.model}: {pair.format('computes')}{at} (closest to its bound: {_nearest(proved)})"
     left_out = [f"not compared at {point}: {reason}" for point, reason in proved.left_out.items()]
     power = f"The proof {proved.power.sentence}" if proved.power else ""
-    return ". ".join(filter(None, [line, *left_out, power, proved.sentence]))
+    return ". ".join(filter(None, [line, *left_out, proved.not_tried, power, proved.sentence]))
 
 
 def _nearest(proved: Proved) -> str:

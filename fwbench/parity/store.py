@@ -22,6 +22,9 @@ from fwbench.record import files
 from fwbench.record.decoding import Decoded
 from fwbench.record.lanes import LANES
 
+# Most untried sides that a sentence lists.
+_LISTED = 6
+
 SHIPPED = Path(__file__).with_name("proofs")
 
 # Fields without influence on a proof: titles, figures for readers, and axis values that are not proved.
@@ -119,6 +122,7 @@ class Proved(Decoded):
         bounds: on these errors.
         points: where the networks were compared: which weights, and inputs of which scale.
         left_out: why they could not be compared elsewhere, by point and mode.
+        untried: sides of the reference's choices that none of the points takes.
         nearest: the tensor nearest to its bound, if it is proved.
         power: how many mistakes, planted in the candidate's program, it would have found; None: none could be planted.
     """
@@ -133,8 +137,15 @@ class Proved(Decoded):
     key: Key
     points: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    untried: tuple[str, ...] = ()
     nearest: Nearest | None = None
     power: Power | None = None
+
+    @property
+    def not_tried(self) -> str:
+        """For example `not tried: `mask` = 0 (net.py, line 12)`; empty if the points take every side."""
+        more = [f"and {len(self.untried) - _LISTED} more"] if len(self.untried) > _LISTED else []
+        return f"not tried: {'; '.join([*self.untried[:_LISTED], *more])}" if self.untried else ""
 
 
 def write(proved: Proved, folder: Path) -> None:
@@ -179,6 +190,7 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
         **own,
         "state": "stale" if changed else proved.state,
         "reason": changed or proved.sentence,
+        **({"untried": list(proved.untried)} if proved.untried else {}),
         "errors": dict(proved.errors),
         "bounds": dict(proved.bounds),
         "versions": {name: version for of in proved.key.versions.values() for name, version in of.items()},

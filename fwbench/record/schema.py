@@ -176,6 +176,7 @@ class Proof(msgspec.Struct):
     state: _Name | UnsetType = UNSET
     reason: TEXT | None = None
     python: TEXT | None = None
+    untried: list[TEXT] | UnsetType = UNSET
     errors: dict[_Name, Number | None] | UnsetType = UNSET
     versions: dict[_Name, _Name] | UnsetType = UNSET
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fwbench
+from fwbench.commands.prove import _line
 from fwbench.models import CATALOG
 from fwbench.parity import store
 from fwbench.parity.case import length
@@ -170,10 +171,21 @@ def test_a_failed_proof_says_what_differs(networks, tmp_path):
 def test_a_proof_is_read_as_it_was_written(networks, tmp_path):
     nearest = Nearest("gradients", "norm.weight", "unit weights, inputs times 0.25", "train", 2e-9, 1e-8)
     left_out = {"initial weights (eval)": "the reference's own numbers are not finite there"}
-    written = dataclasses.replace(proved(), points=("drawn weights",), left_out=left_out, nearest=nearest)
+    untried = ("`mask` = 0 (net.py, line 3)",)
+    written = dataclasses.replace(
+        proved(), points=("drawn weights",), left_out=left_out, untried=untried, nearest=nearest
+    )
     store.write(written, tmp_path)
+    assert stamp(MODEL, "jax", tmp_path)["untried"] == list(untried)
     assert store._read(tmp_path, "mine") == [written]
     assert nearest.ratio == pytest.approx(0.2)
+
+
+def test_some_untried_sides_are_listed():
+    assert proved().not_tried == ""
+    many = dataclasses.replace(proved(), untried=tuple("abcdefgh"))
+    assert many.not_tried == "not tried: a; b; c; d; e; f; and 2 more"
+    assert many.not_tried in _line(many)
 
 
 def test_another_checkpoint_has_not_been_proved(networks, tmp_path):

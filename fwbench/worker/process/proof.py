@@ -22,10 +22,12 @@ from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.inputs import too_large
 from fwbench.parity.case import side
+from fwbench.parity.choices.proof import Further
+from fwbench.parity.choices.proof import prove as tried
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.power import Power
-from fwbench.parity.proof import Proof, differences, modes, modes_apart
-from fwbench.parity.store import Key, Proved
+from fwbench.parity.proof import Proof, _beyond, differences, modes, modes_apart
+from fwbench.parity.store import Key, Nearest, Proved
 from fwbench.worker.process.pipes import Pipes
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -69,13 +71,12 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     """
     # The key is made before the proof, which does not cover edits of the sources while it runs.
     key = Key.of(model, candidate)
-    errors: dict[str, float] = {}
-    bounds: dict[str, float] = {}
+    nearest: list[Nearest] = []
     notes: list[str] = []
     points: dict[str, None] = {}
     left_out: dict[str, str] = {}
     proofs: list[Proof] = []
-    powers: list[Power] = []
+    further, power = Further(), None
     begun = time.monotonic()
     failure = ""
     try:
@@ -83,26 +84,24 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
             proof = Proof(model, candidate, mode)
             for quantity in proof.quantities:
                 send({"stage": f"{mode}: {quantity}"})
-                worst = proof.worst(quantity)
-                bounds[quantity] = worst.bound
-                # The larger error of the two modes.
-                errors[quantity] = max(worst.error, errors.get(quantity, 0.0))
+                nearest.append(proof.worst(quantity))
             proofs.append(proof)
             notes.append(proof.note)
             points |= dict.fromkeys(proof.points)
             left_out |= {f"{point} ({mode})": reason for point, reason in proof.left_out.items()}
             gc.collect()
+        if not (failure := differences(proofs)):
+            send({"stage": "choices that no point takes"})
+            further = tried(model, candidate, left_out)
     except NotTheSame as error:
-        failure = str(error)
-    failure = ". ".join(filter(None, [differences(proofs), failure]))
+        failure = ". ".join(filter(None, [differences(proofs), str(error)]))
     if not failure:
         spent = math.inf if patient else max(time.monotonic() - begun, _PLANTING) / 2
-        seconds = spent / len(modes_apart(model))
-        for mode in modes_apart(model):
-            send({"stage": f"{mode}: planted mistakes"})
-            powers += filter(None, [Proof(model, candidate, mode).power(seconds)])
-            gc.collect()
-    closest = max((proof.nearest for proof in proofs), key=lambda tensor: tensor.ratio, default=None)
+        power = _power(model, candidate, send, spent / len(modes_apart(model)))
+    nearest += further.nearest
+    largest: dict[str, Nearest] = {}
+    for one in nearest:
+        largest[one.quantity] = max(largest.get(one.quantity, one), one, key=_beyond)
     return Proved(
         model.name,
         candidate,
@@ -110,14 +109,25 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         "failed" if failure else "proved",
         failure or " ".join(dict.fromkeys(filter(None, notes))),
         # An error beyond its bound is left out: it may not be finite, and a record holds finite numbers only.
-        {quantity: error for quantity, error in errors.items() if error <= bounds[quantity]},
-        bounds,
+        {quantity: one.error for quantity, one in largest.items() if one.error <= one.bound},
+        {quantity: one.bound for quantity, one in largest.items()},
         key,
-        points=tuple(points),
-        left_out=left_out,
-        nearest=None if failure else closest,
-        power=functools.reduce(operator.add, powers) if powers else None,
+        points=(*points, *further.points),
+        left_out={**left_out, **further.left_out},
+        untried=tuple(further.untried),
+        nearest=None if failure else max(largest.values(), key=_beyond, default=None),
+        power=power,
     )
+
+
+def _power(model: Model, candidate: str, send: Send, seconds: float) -> Power | None:
+    """How many planted mistakes the proof would have found, in all modes; None if none can be planted."""
+    powers: list[Power] = []
+    for mode in modes_apart(model):
+        send({"stage": f"{mode}: planted mistakes"})
+        powers += filter(None, [Proof(model, candidate, mode).power(seconds)])
+        gc.collect()
+    return functools.reduce(operator.add, powers) if powers else None
 
 
 if __name__ == "__main__":

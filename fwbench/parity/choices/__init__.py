@@ -1,0 +1,117 @@
+"""Choices that a program makes by the values of its arrays, and which of their two sides a proof's points have taken.
+
+A mistake on a side that no point takes changes no result. This module imports no framework.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.parity.case import Case, Point
+from fwbench.parity.where.calls import shown
+
+# By comparison: the words for its two sides, of a value and a number.
+_COMPARED = {
+    "eq": ("{} = {}", "{} other than {}"),
+    "ne": ("{} other than {}", "{} = {}"),
+    "lt": ("{} < {}", "{} >= {}"),
+    "le": ("{} <= {}", "{} > {}"),
+    "gt": ("{} > {}", "{} <= {}"),
+    "ge": ("{} >= {}", "{} < {}"),
+}
+COMPARISONS = tuple(_COMPARED)
+
+# The name of a loss's targets, beside those of the inputs.
+TARGETS = "targets"
+
+
+# By kind of limit: the same, of a number.
+_LIMITED = {
+    "below": ("a value below {}", "a value not below {}"),
+    "above": ("a value above {}", "a value not above {}"),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice between two sides: the one that is taken where its condition holds, and the other.
+
+    Attributes:
+        site: file and line of the user's code that makes it.
+        how: one of `COMPARISONS`; `below` or `above`, a limit that cuts values off; or `mask`.
+        number: what values are compared with or cut off at; None: no single number.
+        name: the input, or `TARGETS`, whose values they are; None: none.
+    """
+
+    site: tuple[str, int]
+    how: str
+    number: float | None = None
+    name: str | None = field(default=None, compare=False)
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Words for the two sides."""
+        number = "a limit" if self.number is None else f"{self.number:g}"
+        if self.how in _LIMITED:
+            return _filled(_LIMITED[self.how], number)
+        if self.name is not None and self.how == "mask":
+            return _filled(_COMPARED["ne"], titled(self.name), "0")
+        if self.name is not None and self.number is not None:
+            return _filled(_COMPARED[self.how], titled(self.name), number)
+        what = "condition" if self.how == "mask" else "comparison"
+        return f"a {what} that holds", f"a {what} that does not hold"
+
+
+@dataclass
+class Choices:
+    """Which sides have been taken, by choice: the one where its condition holds, and the other."""
+
+    taken: dict[Choice, tuple[bool, bool]] = field(default_factory=dict)
+
+    def note(self, choice: Choice, holds: bool, fails: bool) -> None:
+        """Add what one pass through a program has taken."""
+        before = self.taken.get(choice, (False, False))
+        self.taken[choice] = (before[0] or holds, before[1] or fails)
+
+    def add(self, others: "Choices") -> None:
+        """Add what further passes have taken."""
+        for choice, sides in others.taken.items():
+            self.note(choice, *sides)
+
+    def adds(self, others: "Choices") -> bool:
+        """Whether further passes take a side that these have not, of a choice that these have met."""
+        return any(
+            taken and not known
+            for choice, sides in others.taken.items()
+            for taken, known in zip(sides, self.taken.get(choice, sides), strict=True)
+        )
+
+    def one_sided(self) -> Iterator[tuple[Choice, str]]:
+        """Each choice of which one side alone was taken, and the words for the other side."""
+        for choice, (holds, fails) in self.taken.items():
+            if holds != fails:
+                yield choice, choice.sides[holds]
+
+    def untried(self) -> list[str]:
+        """What no pass has taken, for example `attention_mask` = 0 (net.py, line 12)."""
+        return list(dict.fromkeys(f"{words} ({shown(choice.site)})" for choice, words in self.one_sided()))
+
+
+def _filled(words: tuple[str, str], *given: str) -> tuple[str, str]:
+    return words[0].format(*given), words[1].format(*given)
+
+
+def titled(name: str) -> str:
+    """An input's name in a sentence; a model's only input has none."""
+    return f"`{name}`" if name else "the input"
+
+
+def named(case: Case, point: Point) -> dict[str, NDArray[Any]]:
+    """What a program is given at a point besides weights, flat: its inputs, and the targets that a model declares."""
+    given: Mapping[str, Any] = case.inputs(point)
+    wanted = case.targets(()) if case.model.targets else None
+    every = {**given, **({} if wanted is None else {TARGETS: wanted})}
+    return {name: np.ravel(array) for name, array in every.items()}

@@ -1,0 +1,133 @@
+"""Watches the points of a proof, and tries further points where none of them takes a side of a choice."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fwbench.models import Model
+from fwbench.models.importing import load
+from fwbench.parity.case import MAIN, Case, InitialUnknownError, Mode, Point, Side, side
+from fwbench.parity.choices import TARGETS, Choices
+from fwbench.parity.choices.steering import Steerable, Steered, candidates, constants
+from fwbench.parity.errors import Quantity, bound, check, measure
+from fwbench.parity.proof import Proof, _unknown, elsewhere, modes, modes_apart
+from fwbench.parity.store import Nearest
+
+# What watches a framework's network. Where there is nothing, no choice is known.
+_WATCHING = {"torch": "fwbench.parity.choices.torch:taken", "jax": "fwbench.parity.choices.jax:taken"}
+
+# Compared at further points; the first differentiates, and its forward pass serves the others.
+_QUANTITIES: tuple[Quantity, ...] = ("gradients", "output", "loss", "statistics")
+
+
+@dataclass
+class Further:
+    """What came of the points that a proof tries for the sake of choices.
+
+    Attributes:
+        points: those at which the networks were compared.
+        nearest: by quantity and point the tensor nearest to its bound.
+        left_out: why they could not be compared at others, by point and mode.
+        untried: sides of the reference's choices that no point takes at which the networks were compared.
+    """
+
+    points: list[str] = field(default_factory=list)
+    nearest: list[Nearest] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    untried: list[str] = field(default_factory=list)
+
+
+def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
+    """Compare two networks where the reference takes sides of its choices that it takes at no point of the proof.
+
+    Args:
+        candidate: the framework that is proved against the model's reference.
+        left_out: the points of the proof at which nothing could be compared, by point and mode.
+
+    Raises:
+        NotTheSame: a difference at a further point exceeds its bound.
+    """
+    asked = [_Asked(model, candidate, mode) for mode in modes(model)]
+    further, known = Further(), Choices()
+    for point in (MAIN, *elsewhere(model)):
+        for each in asked:
+            if f"{point} ({each.mode})" not in left_out:
+                known.add(each.taken(point))
+    case = asked[0].case
+    trials: list[tuple[Point, bool]] = [(point, True) for point in constants(case)]
+    trials += [(point, False) for point in candidates(case, _compared(known))]
+    apart = modes_apart(model)
+    for point, always in trials:
+        if not always and not any(True for _ in known.one_sided()):
+            break
+        taken = Choices()
+        for each in asked:
+            taken.add(each.taken(point))
+        if always or known.adds(taken):
+            compared = [each.compare(point, further) for each in asked if each.mode in apart]
+            if all(compared):
+                known.add(taken)
+                further.points.append(str(point))
+    further.untried = known.untried()
+    return further
+
+
+def _compared(known: Choices) -> list[tuple[str, float]]:
+    every = ((choice.name, choice.number) for choice, _ in known.one_sided())
+    return [(name, number) for name, number in every if name is not None and number is not None]
+
+
+class _Asked(Proof):
+    """A proof in one mode, asked at further points."""
+
+    def __init__(self, model: Model, candidate: str, mode: Mode) -> None:
+        super().__init__(model, candidate, mode)
+        self.case = Steerable(**vars(self._backward))
+        self._sides: dict[Case, tuple[Side, Side]] = {}
+        path = _WATCHING.get(model.reference)
+        self._watch: Callable[[Side, Point], Choices] | None = load(path) if path else None
+
+    def taken(self, point: Point) -> Choices:
+        """Which sides of its choices the reference takes at a point."""
+        if self._watch is None:
+            return Choices()
+        try:
+            return self._watch(self.sides(point)[0], point)
+        except InitialUnknownError:
+            return Choices()
+
+    def sides(self, point: Point) -> tuple[Side, Side]:
+        """The two sides that answer at a point; a further pair for targets, which a program may hold as constants."""
+        case = self.case
+        if isinstance(point, Steered) and point.steered == TARGETS:
+            case = replace(case, wanted=point.values)
+        if case not in self._sides:
+            self._sides[case] = side(self.model.reference)(case), side(self.candidate)(case)
+        return self._sides[case]
+
+    def compare(self, point: Point, further: Further) -> bool:
+        """Whether the networks could be compared at a point.
+
+        Raises:
+            NotTheSame: they differ there.
+        """
+        one, other = self.sides(point)
+        # Numbers that are not finite are a reason to leave the point out.
+        with np.errstate(invalid="ignore"):
+            reason = _unknown(one, point)
+        if reason:
+            further.left_out[f"{point} ({self.mode})"] = reason
+            return False
+        for nearest in self._errors(one, other, point):
+            further.nearest.append(nearest)
+        return True
+
+    def _errors(self, one: Side, other: Side, point: Point) -> Iterator[Nearest]:
+        for quantity in _QUANTITIES:
+            if quantity in self.quantities:
+                errors = measure(quantity, one, other, point)
+                check(quantity, errors, one.case, point)
+                tensor = max(errors, key=errors.__getitem__)
+                admitted = bound(self.model, quantity)
+                yield Nearest(quantity, tensor, str(point), self.mode, errors[tensor], admitted)

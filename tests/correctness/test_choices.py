@@ -1,0 +1,244 @@
+"""Choices that no random draw takes: inputs are steered there, and what is not tried is said."""
+
+import pytest
+
+import fwbench
+from fwbench.parity.case import MAIN, Case
+from fwbench.parity.choices import Choice, Choices
+from fwbench.parity.choices.proof import prove
+from fwbench.parity.errors import NotTheSame
+from fwbench.parity.jax import JaxSide
+from tests.correctness.test_twins import nothing_left, twins  # noqa: F401 (fixtures are for pytest)
+
+TORCH = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.gain = nn.Embedding(50, 8), nn.Parameter(torch.ones(8))
+        self.up, self.head = nn.Linear(8, 8), nn.Linear(8, 50)
+
+    def forward(self, tokens, x, mask):
+        x = self.up(x + self.table(tokens) * self.gain)
+        return self.head(x)
+
+
+def loss(y, t):
+    return F.cross_entropy(y.flatten(0, 1), t.flatten())
+"""
+
+FLAX = """
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.table, self.gain = nnx.Embed(50, 8, rngs=rngs), nnx.Param(jnp.ones(8))
+        self.up, self.head = nnx.Linear(8, 8, rngs=rngs), nnx.Linear(8, 50, rngs=rngs)
+
+    def __call__(self, tokens, x, mask):
+        x = self.up(x + self.table(tokens) * self.gain[...])
+        return self.head(x)
+
+
+def loss(y, t):
+    return optax.softmax_cross_entropy_with_integer_labels(y, t).mean()
+"""
+
+INPUTS = {
+    "tokens": fwbench.integers(6, low=0, high=50),
+    "x": fwbench.normal(6, 8),
+    "mask": fwbench.ones(6, dtype="int32"),
+}
+
+# By a choice: what stands in the place of which code of PyTorch's side, and the same of JAX's where that makes it too.
+HEAD = "return self.head(x)"
+FREE = "cross_entropy(y.flatten(0, 1), t.flatten()"
+MEAN = "return optax.softmax_cross_entropy_with_integer_labels(y, t).mean()"
+CHOICES = {
+    "mask": (
+        (HEAD, "x = x.masked_fill(mask[..., None] == 0, 0.0)\n        return self.head(x)"),
+        (HEAD, "x = jnp.where(mask[..., None] == 0, 0.0, x)\n        return self.head(x)"),
+    ),
+    "mask that multiplies": (
+        (HEAD, "return self.head(x * mask[..., None].to(x.dtype))"),
+        (HEAD, "return self.head(x * mask[..., None].astype(x.dtype))"),
+    ),
+    "padding token": (
+        (HEAD, "return self.head(torch.where(tokens.ne(7)[..., None], x, 0.0))"),
+        (HEAD, "return self.head(jnp.where((tokens != 7)[..., None], x, 0.0))"),
+    ),
+    "gradient of the padding token": (
+        ("nn.Embedding(50, 8)", "nn.Embedding(50, 8, padding_idx=1)"),
+        (
+            "self.table(tokens)",
+            "jnp.where((tokens == 1)[..., None], jax.lax.stop_gradient(self.table(tokens)), self.table(tokens))",
+        ),
+    ),
+    "ignored targets": (
+        (FREE, f"{FREE}, ignore_index=3"),
+        (
+            MEAN,
+            "kept = t != 3\n"
+            "    each = optax.softmax_cross_entropy_with_integer_labels(y, t)\n"
+            "    return (each * kept).sum() / kept.sum()",
+        ),
+    ),
+    "norm of a row": (
+        ("self.up(x +", "self.up(F.normalize(x, dim=-1) +"),
+        ("self.up(x +", "self.up(x / jnp.maximum(jnp.sqrt((x * x).sum(-1, keepdims=True)), 1e-12) +"),
+    ),
+    "upper limit": ((HEAD, "return self.head(x.clamp(max=99))"), (HEAD, "return self.head(jnp.minimum(x, 99))")),
+    "clip of a gradient": (
+        (HEAD, "x.requires_grad and x.register_hook(lambda g: g.clamp(-9, 9))\n        return self.head(x)"),
+        (HEAD, HEAD),
+    ),
+}
+# No draw of these sizes has the numbers 1, 3 and 7 among its tokens and targets, which a test below holds.
+WRONG_NORM = ("self.up(x +", "self.up(x / jnp.sqrt((x * x).sum(-1, keepdims=True)) +")
+
+
+@pytest.fixture
+def model(twins):  # noqa: F811
+    """A pair of networks, given replacements in both sources."""
+
+    def build(torch=(), flax=(), **fields):
+        sources = []
+        for source, replaced in ((TORCH, torch), (FLAX, flax)):
+            for right, wrong in replaced:
+                assert source.count(right) == 1
+                source = source.replace(right, wrong)
+            sources.append(source)
+        described = {"inputs": INPUTS, "targets": fwbench.integers(6, high=50), "loss": "loss", **fields}
+        return twins(*sources, **described)
+
+    return build
+
+
+def test_without_choices_nothing_is_tried_but_a_mask_of_ones(model):
+    further = prove(model(), "jax", {})
+    assert (further.points, further.untried, further.left_out) == (["drawn weights, `mask` with 0"], [], {})
+
+
+STEERED = [name for name in CHOICES if name != "clip of a gradient"]
+
+
+@pytest.mark.parametrize("choice", STEERED)
+def test_a_port_without_the_choice_is_found(model, choice):
+    torch, _ = CHOICES[choice]
+    wrong = [WRONG_NORM] if choice == "norm of a row" else []
+    with pytest.raises(NotTheSame, match="difference in "):
+        prove(model([torch], wrong), "jax", {})
+
+
+@pytest.mark.parametrize("choice", STEERED)
+def test_a_right_port_is_the_same_and_everything_is_tried(model, choice):
+    further = prove(model(*([each] for each in CHOICES[choice])), "jax", {})
+    assert further.points
+    assert (further.untried, further.left_out) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("torch", "words"),
+    [
+        (CHOICES["clip of a gradient"][0], "a value below -9"),
+        ((HEAD, "return self.head(x * self.gain.exp().clamp(max=1e6))"), "a value above 1e+06"),
+        (("return F.", "t = torch.where(t == -100, 0, t)\n    return F."), "`targets` = -100"),
+        ((HEAD, "return self.head(x if (tokens >= 50).sum() == 0 else x * 2)"), "`tokens` >= 50"),
+    ],
+    ids=["hook", "of weights", "outside what is drawn", "branch"],
+)
+def test_what_no_point_takes_is_said_with_its_line(model, torch, words):
+    flax = [(HEAD, "return self.head(x * jnp.exp(self.gain[...]))")] if "exp()" in torch[1] else []
+    built = model([torch], flax)
+    untried = prove(built, "jax", {}).untried
+    line = TORCH[: TORCH.index(torch[0])].count("\n") + 1
+    assert any(each.startswith(f"{words} (twin") and each.endswith(f".py, line {line})") for each in untried)
+
+
+@pytest.mark.parametrize(
+    ("torch", "flax"),
+    [
+        (
+            (FREE, f"{FREE}, label_smoothing=0.1"),
+            (
+                MEAN,
+                "t = optax.smooth_labels(jax.nn.one_hot(t, 50), 0.1)\n"
+                "    return optax.softmax_cross_entropy(y, t).mean()",
+            ),
+        ),
+        (
+            (HEAD, "assert torch.isfinite(x).all()\n        return self.head(F.relu6(x))"),
+            (HEAD, "return self.head(jax.nn.relu6(x))"),
+        ),
+        (
+            ("self.up, self", "nn.init.trunc_normal_(self.gain)\n        self.up, self"),
+            (HEAD, HEAD),
+        ),
+        (
+            (HEAD, "return self.head((x @ x.mT).masked_fill(torch.ones(6, 6).tril() == 0, -1e9).softmax(-1) @ x)"),
+            (HEAD, "return self.head(jax.nn.softmax(jnp.where(jnp.tril(jnp.ones((6, 6))) == 0, -1e9, x @ x.mT)) @ x)"),
+        ),
+    ],
+    ids=["smoothed labels", "ReLU6", "constructor", "causal attention"],
+)
+def test_what_is_no_choice_of_the_networks_or_taken_both_ways_is_not_said(model, torch, flax):
+    assert prove(model([torch], [flax]), "jax", {}).untried == []
+
+
+@pytest.mark.parametrize(
+    ("flax", "words"),
+    [
+        (HEAD, []),
+        ("return self.head(x * jnp.where(mask == 0, 2.0, 1.0)[..., None])", ["`mask` = 0", "a condition that holds"]),
+        ("return self.head(jnp.minimum(x, 99.0))", ["a value above 99"]),
+        ("return self.head(jnp.clip(x, -1e4, 0.1))", ["a value below -10000"]),
+        ("return self.head(jax.nn.relu6(x))", ["a value above 6"]),
+        (
+            "x = jax.lax.cond((tokens >= 50).any(), lambda x: 2 * x, lambda x: x, x)\n        return self.head(x)",
+            ["`tokens` >= 50", "a condition that holds"],
+        ),
+        (
+            "return self.head(jax.nn.softmax(x) + jax.nn.gelu(x) + x[:, tokens[0] % 6] + x.std() + jnp.tril(x[0])[0])",
+            [],
+        ),
+    ],
+    ids=["none", "where", "minimum", "clip", "relu6", "cond", "of JAX's own"],
+)
+def test_a_reference_in_jax_is_watched_too(model, flax, words):
+    from fwbench.parity.choices.jax import taken
+
+    two = model(flax=[(HEAD, flax)])
+    alone = fwbench.Model(
+        "alone", jax=two.networks["jax"], inputs=two.inputs, targets=two.targets, loss={"jax": two.loss["jax"]}
+    )
+    untried = taken(JaxSide(Case(alone)), MAIN).untried()
+    assert [each.partition(" (twin")[0] for each in untried] == words
+
+
+def test_a_point_left_out_has_tried_nothing(model):
+    """As nothing was compared there."""
+    torch = (HEAD, "x = x / mask[..., None] * torch.where(mask == 0, 1.0, 1.0)[..., None]\n        return self.head(x)")
+    further = prove(model([torch]), "jax", {})
+    assert further.points == []
+    assert list(further.left_out) == ["drawn weights, `mask` with 0 (eval)"]
+    assert [words.partition(" (")[0] for words in further.untried] == ["`mask` = 0", "a condition that holds"]
+
+
+def test_a_side_is_taken_once_any_pass_takes_it():
+    choice = Choice(("net.py", 3), "lt", 5.0, "x")
+    known, more = Choices(), Choices()
+    known.note(choice, False, True)
+    assert known.untried() == ["`x` < 5 (net.py, line 3)"]
+    assert not known.adds(known)
+    more.note(choice, True, False)
+    assert known.adds(more)
+    known.add(more)
+    assert known.untried() == []
