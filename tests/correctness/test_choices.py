@@ -8,6 +8,7 @@ from fwbench.parity.choices import Choice, Choices
 from fwbench.parity.choices.proof import prove
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.jax import JaxSide
+from fwbench.parity.proof import Proof
 from tests.correctness.test_twins import nothing_left, twins  # noqa: F401 (fixtures are for pytest)
 
 TORCH = """
@@ -124,7 +125,8 @@ def model(twins):  # noqa: F811
 
 def test_without_choices_nothing_is_tried_but_a_mask_of_ones(model):
     further = prove(model(), "jax", {})
-    assert (further.points, further.untried, further.left_out) == (["drawn weights, `mask` with 0"], [], {})
+    assert list(map(str, further.points)) == ["drawn weights, `mask` with 0"]
+    assert (further.untried, further.left_out) == ([], {})
 
 
 STEERED = [name for name in CHOICES if name != "clip of a gradient"]
@@ -230,6 +232,26 @@ def test_a_point_left_out_has_tried_nothing(model):
     assert further.points == []
     assert list(further.left_out) == ["drawn weights, `mask` with 0 (eval)"]
     assert [words.partition(" (")[0] for words in further.untried] == ["`mask` = 0", "a condition that holds"]
+
+
+IN_TRAINING = (HEAD, "return self.head(x.clamp(-3, 3) if self.training else x)")
+
+
+def test_training_that_differs_at_another_point_than_the_main_one_is_compared_there(model):
+    wrong = model([IN_TRAINING])
+    trained = Proof(wrong, "jax", "train")
+    assert trained.worst("output").error < 1e-12
+    with pytest.raises(NotTheSame, match=r"\(train\): the difference in gradients .* at perturbed weights"):
+        prove(wrong, "jax", {})
+
+
+def test_twins_that_train_alike_stay_right(model):
+    """As `deterministic` is what Flax sets in training mode."""
+    flax = [
+        ("def __init__(self, rngs):\n", "def __init__(self, rngs):\n        self.deterministic = True\n"),
+        (HEAD, "return self.head(x if self.deterministic else jnp.clip(x, -3, 3))"),
+    ]
+    assert prove(model([IN_TRAINING], flax), "jax", {}).untried == []
 
 
 def test_a_side_is_taken_once_any_pass_takes_it():

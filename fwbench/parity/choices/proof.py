@@ -1,6 +1,6 @@
 """Watches the points of a proof, and tries further points where none of them takes a side of a choice."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ class Further:
         untried: sides of the reference's choices that no point takes at which the networks were compared.
     """
 
-    points: list[str] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
     nearest: list[Nearest] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     untried: list[str] = field(default_factory=list)
@@ -40,6 +40,8 @@ class Further:
 
 def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
     """Compare two networks where the reference takes sides of its choices that it takes at no point of the proof.
+
+    And in training mode at the points at which, other than at the main one, a side trains otherwise than it infers.
 
     Args:
         candidate: the framework that is proved against the model's reference.
@@ -50,14 +52,21 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
     """
     asked = [_Asked(model, candidate, mode) for mode in modes(model)]
     further, known = Further(), Choices()
+    # Then the proof has taken the errors of inference for those of training, everywhere.
+    together = False
     for point in (MAIN, *elsewhere(model)):
-        for each in asked:
-            if f"{point} ({each.mode})" not in left_out:
-                known.add(each.taken(point))
+        here = [each for each in asked if f"{point} ({each.mode})" not in left_out]
+        for each in here:
+            known.add(each.taken(point))
+        if len(here) > len(modes_apart(model)):
+            alike = _alike(asked, point)
+            if point == MAIN:
+                together = alike and asked[-1].sides(point)[1].trains_as_it_infers()
+            elif together and not alike:
+                asked[-1].compare(point, further)
     case = asked[0].case
     trials: list[tuple[Point, bool]] = [(point, True) for point in constants(case)]
     trials += [(point, False) for point in candidates(case, _compared(known))]
-    apart = modes_apart(model)
     for point, always in trials:
         if not always and not any(True for _ in known.one_sided()):
             break
@@ -65,10 +74,11 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
         for each in asked:
             taken.add(each.taken(point))
         if always or known.adds(taken):
-            compared = [each.compare(point, further) for each in asked if each.mode in apart]
+            once = together and _alike(asked, point)
+            compared = [each.compare(point, further) for each in asked[: 1 if once else None]]
             if all(compared):
                 known.add(taken)
-                further.points.append(str(point))
+                further.points.append(point)
     further.untried = known.untried()
     return further
 
@@ -76,6 +86,26 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
 def _compared(known: Choices) -> list[tuple[str, float]]:
     every = ((choice.name, choice.number) for choice, _ in known.one_sided())
     return [(name, number) for name, number in every if name is not None and number is not None]
+
+
+def _alike(asked: Sequence["_Asked"], point: Point) -> bool:
+    """Whether each side computes at a point, to the last bit, in training mode what it does in inference mode.
+
+    A framework that compares the programs of both modes has done so for all points.
+    """
+    pairs = zip(*(each.sides(point) for each in asked), strict=True)
+    return all(
+        _equal(infers, trains, point)
+        for infers, trains in pairs
+        if type(trains).trains_as_it_infers is Side.trains_as_it_infers
+    )
+
+
+def _equal(one: Side, other: Side, point: Point) -> bool:
+    ours, theirs = one.backward(point).gradients, other.backward(point).gradients
+    outputs = one.forward(point).output, other.forward(point).output
+    arrays = [outputs, *((array, theirs[name]) for name, array in ours.items())]
+    return all(np.array_equal(*pair, equal_nan=True) for pair in arrays)
 
 
 class _Asked(Proof):

@@ -112,7 +112,7 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         {quantity: one.error for quantity, one in largest.items() if one.error <= one.bound},
         {quantity: one.bound for quantity, one in largest.items()},
         key,
-        points=(*points, *further.points),
+        points=(*points, *map(str, further.points)),
         left_out={**left_out, **further.left_out},
         untried=tuple(further.untried),
         nearest=None if failure else max(largest.values(), key=_beyond, default=None),
