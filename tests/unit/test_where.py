@@ -254,6 +254,22 @@ def test_a_clip_is_named_only_where_more_than_one_number_is_beyond_it():
     assert why(X, np.zeros(X.shape)) == why(X, np.clip(X, -0.5, 1) + 1e-6) == ""
 
 
+def test_where_both_clip_neither_does_so_alone():
+    assert why(X.clip(None, 0.25), X.clip(None, 1)) == "There torch clips above 0.25, and jax above 1"
+    assert why(X.clip(-1), X.clip(-0.5, 1)) == "There jax clips below -0.5 and above 1, and torch below -1"
+    assert why(X.clip(-1), X.clip(-1, 0.5)) == "There jax alone clips above 0.5"
+
+
+def test_a_factor_is_named_with_the_digits_that_differ_and_of_several_numbers():
+    assert why(X, X * (1 + 3e-9)) == "There all values in jax are 1.000000003 times those in torch"
+    assert why(X[0, 0, :1], X[0, 0, :1] * 2) == ""
+
+
+def test_the_network_as_a_whole_is_no_term_of_it():
+    y = rng.normal(size=X.shape)
+    assert why(X, X + y, calls=[Call(Module(""), "Net", {}, None, 0, (X,), y)]) == ""
+
+
 def test_a_table_in_float32_is_named():
     table = rng.normal(size=X.shape[1:])
     rounded = table.astype(np.float32).astype(np.float64)

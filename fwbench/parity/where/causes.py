@@ -50,17 +50,22 @@ def _shown(reference: Part, candidate: Part, calls: Sequence[Call]) -> str:
     theirs = aligned(other, one)
     before = list(reference.agreed.values())
     start = before[0] if len(before) == 1 and before[0].shape == one.shape else None
-    for framework, mine, others in ((reference.framework, one, theirs), (candidate.framework, theirs, one)):
+    sides = ((*frameworks, one, theirs), (*frameworks[::-1], theirs, one))
+    for framework, beside, mine, others in sides:
         if name := _term(mine - others, calls, start):
             return f"There {framework} alone adds what {name}"
         if bounds := _clip(others, mine):
-            return f"There {framework} alone clips {bounds}"
+            ends = [f"{side} {end:.6g}" for side, end in _level(others).items() if side in bounds]
+            own = f"{framework} clips {bounds}, and {beside} {' and '.join(ends)}"
+            return f"There {own}" if ends else f"There {framework} alone clips {bounds}"
         if start is not None and _rounds_table(others, mine, start):
             return f"There both add a table, and {framework} alone rounds it to float32"
     square = float(np.vdot(one, one))
-    factor = float(np.vdot(theirs, one)) / square if square else 0.0
+    # Of a single number any other is a multiple.
+    factor = float(np.vdot(theirs, one)) / square if square and one.size > 1 else 0.0
     if factor and np.isfinite(factor) and distance(one * factor, theirs) <= EXPLAINED:
-        return f"There all values in {candidate.framework} are {factor:.6g} times those in {reference.framework}"
+        times = f"{factor:.6g}" if abs(factor - 1) > 1e-5 else f"{factor:.12g}"
+        return f"There all values in {candidate.framework} are {times} times those in {reference.framework}"
     if distance(*ordered(other, one)) <= EXPLAINED:
         return "There both have the same values in another order"
     return ""
@@ -119,6 +124,12 @@ def _clip(array: Array, clipped: Array) -> str:
     return " and ".join(counts)
 
 
+def _level(array: Array) -> dict[str, float]:
+    """The ends at which more than one number lies, as where numbers are clipped."""
+    ends = {"below": float(np.min(array)), "above": float(np.max(array))}
+    return {side: end for side, end in ends.items() if np.sum(array == end) > 1}
+
+
 def _rounds_table(exact: Array, rounded: Array, start: Array) -> bool:
     """Whether both arrays are the start plus one table for all samples, which only `rounded` has in float32."""
     tables = [array - start for array in (exact, rounded)]
@@ -154,7 +165,8 @@ def _plain(value: Any) -> Any:
 
 def _term(term: Array, calls: Sequence[Call], start: Array | None) -> str:
     """Name what equals a term: the input or output of a call, or the normalised start; empty if nothing does."""
-    for call in calls:
+    # What leaves the network as a whole is no term of it.
+    for call in (call for call in calls if call.module.path):
         for name, arrays in (("enters", call.inputs), ("leaves", (call.output,))):
             for array in arrays:
                 if array is not None and array.shape == term.shape and distance(array, term) <= EXPLAINED:
