@@ -30,9 +30,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
         "Compares each framework's network with the reference's in float64: output, loss, gradients, "
-        "running statistics, and the losses of five SGD and Adam steps. A proof is kept for as long as the model, its "
-        "source files and the frameworks' versions stay as they are. Ends with 0 where all is proved, 1 where networks "
-        "differ, and 4 where there can be no proof."
+        "running statistics, and the losses of five SGD and Adam steps; and what each loses in float32. It says which "
+        "choices of the reference no input takes. A proof is kept for as long as the model, its source files "
+        "and the frameworks' versions stay as they are. Ends with 0 where all is proved, 1 "
+        "where networks differ, and 4 where there can be no proof."
     )
     parser.add_argument(
         "models",

@@ -21,6 +21,7 @@ from typing import Any
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.inputs import too_large
+from fwbench.parity import digits
 from fwbench.parity.case import side
 from fwbench.parity.choices.proof import Further
 from fwbench.parity.choices.proof import prove as tried
@@ -93,6 +94,8 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         if not (failure := differences(proofs)):
             send({"stage": "choices that no point takes"})
             further = tried(model, candidate, left_out)
+            send({"stage": "float32"})
+            digits.check(model, candidate, {**left_out, **further.left_out}, further.points)
     except NotTheSame as error:
         failure = ". ".join(filter(None, [differences(proofs), str(error)]))
     if not failure:

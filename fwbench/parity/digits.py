@@ -1,0 +1,64 @@
+"""Digits that one side loses in float32, as it is measured, and the other keeps: float64 hides that."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fwbench.models import Model
+from fwbench.parity.case import MAIN, Array, Point, Side, relative, side
+from fwbench.parity.choices.steering import Steerable
+from fwbench.parity.errors import NotTheSame
+from fwbench.parity.proof import Proof, elsewhere, modes_apart
+
+# How many times as far from float64 one side may be as the other, or as one unit in the last place of all weights,
+# inputs and results carries the reference. Two right programs round in different orders; a detour through bfloat16,
+# which has 8 bits in place of float32's 24, is thousands of times as far.
+_ROOM = 30
+
+# A result that is nearer to float64 than this has lost nothing worth a name.
+_LEAST = 1e-5
+
+
+def check(model: Model, candidate: str, left_out: Mapping[str, str], further: Sequence[Point]) -> None:
+    """Compare in float32 how far each side is from float64, at the points at which a proof has found both the same.
+
+    Args:
+        candidate: the framework that is proved against the model's reference.
+        left_out: the points at which nothing could be compared, by point and mode.
+        further: points of the proof beyond its usual ones.
+
+    Raises:
+        NotTheSame: one side loses digits there that the other keeps.
+    """
+    for mode in modes_apart(model):
+        case = Steerable(**vars(Proof(model, candidate, mode)._backward))
+        coarse = replace(case, dtype="float32")
+        exact, one, other = side(model.reference)(case), side(model.reference)(coarse), side(candidate)(coarse)
+        for point in (MAIN, *elsewhere(model), *further):
+            if f"{point} ({mode})" not in left_out:
+                _check(exact, one, other, point, (model.reference, candidate))
+
+
+def _check(exact: Side, one: Side, other: Side, point: Point, names: tuple[str, str]) -> None:
+    expected = exact.forward(point).output
+    results = [each.forward(point).output for each in (one, other)]
+    errors = [_error(result, expected) for result in results]
+    moved = _error(one._forward(replace(point, moved=1)).output, results[0]) if math.isfinite(errors[0]) else 0.0
+    model = exact.case.model
+    best, worst = sorted(errors)
+    if worst > max(_LEAST, model.tolerance.get("output", 0.0), _ROOM * max(best, moved)):
+        (loses, keeps) = names if errors[0] > errors[1] else names[::-1]
+        lost = f"its output is {worst:.0e} from that in float64" if math.isfinite(worst) else "its output is not finite"
+        raise NotTheSame(
+            f"{model.name} ({exact.case.mode}): both are the same in float64, and in float32 {loses} loses digits at "
+            f"{point}: {lost}, and that of {keeps} {best:.0e}"
+        )
+
+
+def _error(actual: Array, expected: Array) -> float:
+    """The relative difference; infinite where it is not a number."""
+    with np.errstate(all="ignore"):
+        error = relative(actual, expected)
+    return error if math.isfinite(error) else math.inf

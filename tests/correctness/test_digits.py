@@ -1,0 +1,105 @@
+"""What float64 hides: digits that one side loses in float32."""
+
+import pytest
+
+import fwbench
+from fwbench.parity.digits import check
+from fwbench.parity.errors import NotTheSame
+from fwbench.worker.process import proof
+from tests.correctness.test_twins import nothing_left, prove, twins  # noqa: F401 (fixtures are for pytest)
+
+TORCH = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm, self.head = nn.Linear(8, 16), nn.LayerNorm(16, elementwise_affine=False), nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = self.norm(self.up(x))
+        w = (12 * x @ x.mT).softmax(-1)
+        return self.head(w @ x)
+"""
+
+FLAX = """
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.up, self.head = nnx.Linear(8, 16, rngs=rngs), nnx.Linear(16, 5, rngs=rngs)
+        self.norm = nnx.LayerNorm(16, use_scale=False, use_bias=False, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
+
+    def __call__(self, x):
+        x = self.norm(self.up(x))
+        w = jax.nn.softmax(12 * x @ x.mT)
+        return self.head(w @ x)
+"""
+
+# In float64 none of them changes anything.
+HIDDEN = {
+    "softmax without a maximum": (
+        "jax.nn.softmax(12 * x @ x.mT)",
+        "jnp.exp(12 * x @ x.mT)\n        w = w / w.sum(-1, keepdims=True)",
+    ),
+    "an int32 that overflows": (
+        "return self.head(w @ x)",
+        "numbers = jnp.arange(6) * 1_000_000_007 % 6\n"
+        "        right = jnp.array([number * 1_000_000_007 % 6 for number in range(6)])\n"
+        "        return self.head(w @ jnp.where((numbers == right)[:, None], x, -x))",
+    ),
+    "a detour through bfloat16": (
+        "return self.head(w @ x)",
+        "x = x.astype(jnp.bfloat16).astype(x.dtype) if x.dtype == jnp.float32 else x\n        return self.head(w @ x)",
+    ),
+}
+
+
+@pytest.fixture
+def model(twins):  # noqa: F811
+    def build(flax=FLAX, **fields):
+        return twins(TORCH, flax, **{"inputs": fwbench.normal(6, 8), **fields})
+
+    return build
+
+
+@pytest.mark.parametrize("mistake", HIDDEN)
+def test_what_float64_hides_is_found(model, mistake):
+    right, wrong = HIDDEN[mistake]
+    assert FLAX.count(right) == 1
+    built = model(FLAX.replace(right, wrong))
+    assert prove(built).keys() >= {"output", "gradients"}
+    with pytest.raises(NotTheSame, match="in float32 jax loses digits at"):
+        check(built, "jax", {}, ())
+
+
+def test_the_side_that_loses_them_is_named(twins):  # noqa: F811
+    torch = TORCH.replace(
+        "(12 * x @ x.mT).softmax(-1)", "(12 * x @ x.mT).exp()\n        w = w / w.sum(-1, keepdim=True)"
+    )
+    with pytest.raises(NotTheSame, match="in float32 torch loses digits at"):
+        check(twins(torch, FLAX, inputs=fwbench.normal(6, 8)), "jax", {}, ())
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_right_twins_stay_right(model, fast):
+    check(model(FLAX.replace("use_fast_variance=False", f"use_fast_variance={fast}")), "jax", {}, ())
+
+
+def test_a_tolerance_of_the_output_admits_that_loss(model):
+    right, wrong = HIDDEN["a detour through bfloat16"]
+    check(model(FLAX.replace(right, wrong), tolerance={"output": 0.1}), "jax", {}, ())
+
+
+def test_a_proof_asks_for_it_after_the_choices(model):
+    stages = []
+    right, wrong = HIDDEN["a detour through bfloat16"]
+    found = proof.prove(
+        model(FLAX.replace(right, wrong)), "jax", lambda said: stages.append(said["stage"]), patient=False
+    )
+    assert stages[-2:] == ["choices that no point takes", "float32"]
+    assert (found.state, found.nearest, found.power) == ("failed", None, None)
