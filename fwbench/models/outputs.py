@@ -19,15 +19,10 @@ def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
         if output is None:
             place = f"what its network in {framework} returns"
             raise ModelError(f"{model.name} has no output {selector!r} in {place}: {contents(returned)}")
-    if not _is_array(output):
-        says = f"{model.name} returns {contents(output)} instead of an array"
-        # What lies within a selected part cannot be named.
-        places = [repr(place) for place in (_places(output) if selector is None else ())]
-        if not places:
-            raise ModelError(f"{says}: let its network in {framework} return an array, or a tuple or dict of arrays")
+    if not hasattr(output, "shape") or not hasattr(output, "dtype"):
         raise ModelError(
-            f"{says}: name the output's index, key or attribute, as in fwbench.Model(..., output={places[0]}), or for "
-            f"this framework alone, output={{{framework!r}: {places[0]}}}"
+            f"{model.name} returns {contents(output)} instead of an array: name the output's index, key or attribute, "
+            f"as in fwbench.Model(..., output=0), or for this framework alone, output={{{framework!r}: 0}}"
         )
     if tuple(output.shape[:1]) != (batch_size,):
         raise ModelError(
@@ -44,19 +39,6 @@ def contents(returned: Any) -> str:
     if isinstance(returned, (tuple, list)):
         return f"a {type(returned).__name__} of {len(returned)} values"
     return f"a {type(returned).__name__}"
-
-
-def _places(returned: Any) -> list[str | int]:
-    """The selectors of the arrays in what a network returned."""
-    if isinstance(returned, tuple | list):
-        parts: Mapping[Any, Any] = dict(enumerate(returned))
-    else:
-        parts = returned if isinstance(returned, Mapping) else getattr(returned, "__dict__", {})
-    return [place for place, part in parts.items() if isinstance(place, str | int) and _is_array(part)]
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def _part(returned: Any, selector: str | int) -> Any:
