@@ -1,4 +1,4 @@
-"""Run by `start`, with a configuration as JSON: pytest, whose benchmarks hand their calls over and take turns.
+"""Run by `start`, and told a configuration: pytest, whose benchmarks hand their calls over and take turns.
 
 For each test, in the order of the configuration:
 
@@ -16,7 +16,6 @@ A test that does not come to its benchmark, or is not there, is `over` at once.
 """
 
 import inspect
-import json
 import os
 import sys
 import time
@@ -269,7 +268,9 @@ class Seat:
 
 def main() -> None:
     pipes = Pipes()
-    config = json.loads(sys.argv[1])
+    config = pipes.receive()
+    if config is None:
+        return
     os.chdir(config["folder"])
     own = ("-p", "fwbench.plugin", "-o", f"cache_dir={config['caches']}", "--continue-on-collection-errors")
     code = pytest.main([*config["arguments"], *own], plugins=[Seat(config, pipes)])

@@ -14,7 +14,9 @@ from fwbench.gates import kept
 from fwbench.plugin import plain
 from fwbench.plugin.seat import Call, Seat, UnrepeatableError
 from fwbench.record.plain import PlainTest
+from fwbench.worker.turns.plain import Invocation, PlainPairs
 from tests.unit.shared import ALONE
+from tests.unit.test_duet import BASE, HEAD
 
 SOURCE = "import time\n\n\ndef nap():\n    time.sleep(0.001)\n    return 1\n\n\ndef same():\n    return 2\n"
 BENCHMARKS = """
@@ -82,8 +84,12 @@ def ran(folder, *command, **variables):
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """A repository with a commit, without fwbench in it."""
-    folder = tmp_path_factory.mktemp("words")
-    for name, text in {"src/words.py": SOURCE, "bench/test_words.py": BENCHMARKS, "pyproject.toml": SETTINGS}.items():
+    return committed(tmp_path_factory.mktemp("words"), BENCHMARKS, SETTINGS)
+
+
+def committed(folder, benchmarks, settings):
+    """The folder as a repository of these."""
+    for name, text in {"src/words.py": SOURCE, "bench/test_words.py": benchmarks, "pyproject.toml": settings}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     ran(folder, "git", "init", "-q")
@@ -169,6 +175,17 @@ def test_pairs_are_kept_and_taken_again(changed, repository):
     without = {name: value for name, value in next(line for line in lines if "pair" in line).items() if name != "test"}
     with pytest.raises(ValueError, match="test"):
         kept.pair(without)
+
+
+def test_of_a_base_whose_pytest_does_not_begin_all_is_new(tmp_path):
+    tests = "".join(f"def test_{number}(benchmark):\n    benchmark(int)\n\n\n" for number in range(20))
+    folder = committed(tmp_path, tests, SETTINGS + 'addopts = "--no-such-option"\n')
+    (folder / "pyproject.toml").write_text(SETTINGS)
+    found = duet(folder, "--fwbench-against=HEAD", "--benchmark-max-time=0", "--benchmark-min-rounds=1")
+    assert {kind for metrics in found.found.values() for kind, _ in metrics.values()} == {"new"}
+    assert len(found.found) == 20
+    assert set(found.tests.values()) == {"passed"}
+    assert found.code == 4
 
 
 def test_a_module_of_head_in_base_ends_the_run(repository, tmp_path):
@@ -262,6 +279,31 @@ def test_results_are_waited_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     Call(lambda: 7, lambda: ((), {})).settle(2)
     assert waited == [7, "torch", 7, "torch"]
+
+
+@pytest.mark.parametrize(("spoke", "begun"), [(False, 2), (True, 6)])
+def test_processes_that_die_are_begun_again_if_they_came_to_a_test(monkeypatch, tmp_path, spoke, begun):
+    seats = []
+
+    class Dead:
+        def __init__(self, side, *_):
+            self.side, self.name, self.alive, self.spoke = side, side.name, False, spoke
+            seats.append(self)
+
+        def arrive(self, test):
+            return {"over": "died", "message": "it was killed"}
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("fwbench.worker.turns.plain._Seat", Dead)
+    faults = {}
+    pairs = PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0)
+    tests = [PlainTest(name) for name in "abc"]
+    pairs.play(tests, faults.__setitem__)
+    assert list(faults) == tests
+    assert {fault.failure.kind for fault in faults.values()} == {"crashed"}
+    assert len(seats) == begun
 
 
 def test_places_are_told_from_options(tmp_path):

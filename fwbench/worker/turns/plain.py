@@ -1,8 +1,6 @@
 """Pairs of processes, one of base and one of head, that run the same plain tests, whose calls take turns."""
 
 import contextlib
-import itertools
-import json
 import math
 import os
 import random
@@ -85,14 +83,13 @@ class PlainPairs:
             "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
             "FWBENCH_PADDING": "x" * self._random.randrange(ENVIRONMENT),
         }
-        done = itertools.count(1)
         with contextlib.ExitStack() as stack:
             seats = {
                 name: stack.enter_context(self._seat(name, tests, noise))
                 for name in self._random.sample(list(self._sides), 2)
             }
             start = 0.0
-            for test in tests:
+            for count, test in enumerate(tests, 1):
                 try:
                     played: Pair | Fault = self._pair(test, seats, start)
                 except SideError as error:
@@ -101,7 +98,11 @@ class PlainPairs:
                     # The first test's own turns are few seconds beside the start of its processes.
                     start = (time.monotonic() - begun) / len(tests)
                 arrived(test, played)
-                count = next(done)
+                if not all(seat.spoke for seat in seats.values()):
+                    # A process that has come to no test at all will come to none in another try.
+                    for other in tests[count:]:
+                        arrived(other, played)
+                    return len(tests)
                 if not all(seat.alive for seat in seats.values()):
                     return count
         return len(tests)
@@ -172,14 +173,15 @@ class PlainPairs:
         there = [str(place) for place in places if (folder / place).exists()]
         imported = [str(within(side.root, self._called.top, entry)) for entry in self._called.imported]
         variables = {**git.unbound(os.environ), **side.variables, **noise}
+        top, root = str(self._called.top), str(side.root)
         if not any(variable.startswith(("MALLOC_", "GLIBC_TUNABLES")) for variable in variables):
             variables |= STABLE_ALLOCATOR
-        paths = (*imported, os.environ.get("PYTHONPATH", ""))
+        paths = (*imported, os.environ.get("PYTHONPATH", "").replace(top, root))
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         with Scratch() as scratch:
             config = {
                 "tests": [test.name for test in tests],
-                "arguments": [*self._called.options, *there],
+                "arguments": [*(option.replace(top, root) for option in self._called.options), *there],
                 "folder": str(folder),
                 "caches": str(side.caches / "pytest"),
                 "side": name,
@@ -188,13 +190,8 @@ class PlainPairs:
                 "own": [],
             }
             variables["TMPDIR"] = str(scratch.path)
-            seat = _Seat(
-                side,
-                command(side.python, side.package / _SEAT, json.dumps(config), package=side.package),
-                variables,
-                self._deadline,
-            )
-            with contextlib.closing(seat):
+            started = command(side.python, side.package / _SEAT, package=side.package)
+            with contextlib.closing(_Seat(side, started, variables, config, self._deadline)) as seat:
                 yield seat
 
 
@@ -207,11 +204,28 @@ class _OverError(Exception):
 
 
 class _Seat:
-    """A side's process, which runs tests one after another."""
+    """A side's process, which runs tests one after another.
 
-    def __init__(self, side: Side, started: Sequence[str], variables: Mapping[str, str], deadline: float) -> None:
+    Args:
+        started: its command.
+        config: of `fwbench.plugin.seat`.
+
+    Attributes:
+        spoke: whether it has come to a test, or told of one.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        started: Sequence[str],
+        variables: Mapping[str, str],
+        config: Mapping[str, Any],
+        deadline: float,
+    ) -> None:
         self.side, self.name, self._deadline = side, side.name, deadline
+        self.spoke = False
         self._channel = Channel(started, variables)
+        self._channel.send(config)
         self._conversation = Conversation(self._channel, "its pytest")
         self._died: Mapping[str, Any] | None = None
         # Messages about tests that are not there, which come first, by test.
@@ -261,6 +275,7 @@ class _Seat:
         if self._died is None:
             message = self._conversation.receive(time.monotonic() + self._deadline, self._deadline)
             if isinstance(message, dict) and "ended" not in message:
+                self.spoke = True
                 return message
             said = self._conversation.said().strip().rpartition("\n")[2]
             why = message.message if isinstance(message, Failure) else f"its pytest ended early ({said})"
