@@ -4,7 +4,6 @@ The networks lie in modules of a project of their own, and come in by their impo
 """
 
 import gc
-import itertools
 
 import jax
 import pytest
@@ -95,17 +94,15 @@ MISTAKES = {
 }
 
 
-# Another name for the modules of every pair, for Python keeps modules by their names.
-_NUMBERS = itertools.count()
-
-
 @pytest.fixture
 def twins(tmp_path, monkeypatch):
     """Writes a project of two modules, and returns the model that names them."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(torch=TORCH, flax=FLAX, loss="cross_entropy", **fields):
-        paths = {"torch": f"twin{next(_NUMBERS)}", "jax": f"twin{next(_NUMBERS)}"}
+        # Another name for the modules of every pair, in whatever file: Python keeps modules by their names.
+        number = len(list(tmp_path.glob("*.py")))
+        paths = {name: f"twin_{tmp_path.name}_{number}_{name}" for name in ("torch", "jax")}
         for framework, source in (("torch", torch), ("jax", flax)):
             (tmp_path / f"{paths[framework]}.py").write_text(source)
         networks = {framework: f"{module}:Net" for framework, module in paths.items()}
