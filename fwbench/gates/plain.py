@@ -73,7 +73,7 @@ class PlainTests:
         judge(comparison, base)
         fault = comparison.fault
         if comparison.kind == "failed" and fault:
-            pytest.fail(f"{test.name}: {fault.failure.message}", pytrace=False)
+            pytest.fail(f"{test.name}: {fault.failure.message}\n\n{fault.failure.detail}".rstrip(), pytrace=False)
         if comparison.kind == "unavailable" and fault:
             pytest.skip(fault.failure.message)
         return not comparison.screening

@@ -76,6 +76,7 @@ class Call(Turns):
         self._function, self._arrange, self._clear = function, arrange, clear
         self._given: tuple[Sequence[Any], Mapping[str, Any]] = (), {}
         self._cpu = 0.0
+        self._has_run = False
         self.calls = calls
         self.result: Any = None
 
@@ -88,14 +89,24 @@ class Call(Turns):
 
     def _timed(self, rounds: int) -> Iterator[float]:
         for _ in range(rounds):
-            self._given = self._arrange()
-            begun = time.process_time()
-            seconds = next(super()._timed(1))
-            self._cpu += time.process_time() - begun
-            yield seconds
-            if self._clear:
-                args, kwargs = self._given
-                self._clear(*args, **kwargs)
+            try:
+                yield self._once()
+            except Exception as error:
+                if not self._has_run:
+                    raise
+                said = f"{type(error).__name__}: {error}".removesuffix(": ")
+                raise UnrepeatableError(f"its call cannot be repeated: {said}") from error
+            self._has_run = True
+
+    def _once(self) -> float:
+        """Seconds of a step, between what is arranged and what is cleared."""
+        args, kwargs = self._given = self._arrange()
+        begun = time.process_time()
+        (seconds,) = super()._timed(1)
+        self._cpu += time.process_time() - begun
+        if self._clear:
+            self._clear(*args, **kwargs)
+        return seconds
 
     def _computed(self) -> float:
         return self._cpu
@@ -236,10 +247,8 @@ class Seat:
             self.refuse("its call returns something that nobody awaits")
         try:
             self._play(call, first, calls)
-        except Exception as error:
-            # Whatever is raised in a generator's place of `StopIteration`.
-            error = error.__cause__ if isinstance(error.__cause__, StopIteration) else error
-            self.refuse(f"its call cannot be repeated: {f'{type(error).__name__}: {error}'.removesuffix(': ')}")
+        except UnrepeatableError as error:
+            self.refuse(str(error))
 
     def _play(self, call: Call, first: float, calls: int) -> None:
         """Take turns as the client wants it.

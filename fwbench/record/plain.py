@@ -20,7 +20,7 @@ class PlainTest:
 
     @property
     def device(self) -> str:
-        """Whatever it computes on, no compiler states its memory."""
+        """None that fwbench knows of: a test says nothing of what it computes on."""
         return "none"
 
     def fitted(self, unfit: tuple[int, ...]) -> "PlainTest":

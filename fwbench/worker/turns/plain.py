@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,7 +159,8 @@ class PlainPairs:
             self.unrepeatable[test] = said
         kinds: Mapping[str, FailureKind] = {"failed": "error", "died": "crashed"}
         kind = kinds.get(what, "unavailable")
-        error = SideError(seat.side, Failure(kind, said, "build" if seat.name == "base" else None))
+        stage, detail = "build" if seat.name == "base" else None, message.get("detail", "")
+        error = SideError(seat.side, Failure(kind, said, stage, detail))
         lost = seat.name == "head" and kind == "unavailable" and test not in self.unrepeatable and "base" not in over
         error.fault = Fault(seat.name, seat.side.title, error.fault.failure, lost=lost)
         return error
@@ -173,15 +175,20 @@ class PlainPairs:
         there = [str(place) for place in places if (folder / place).exists()]
         imported = [str(within(side.root, self._called.top, entry)) for entry in self._called.imported]
         variables = {**git.unbound(os.environ), **side.variables, **noise}
-        top, root = str(self._called.top), str(side.root)
+        # Where the working tree is named, and not a folder beside it whose name begins alike.
+        tree = re.compile(rf"{re.escape(str(self._called.top))}(?![^{re.escape(os.sep + os.pathsep)}])")
+
+        def moved(named: str) -> str:
+            return tree.sub(lambda _: str(side.root), named)
+
         if not any(variable.startswith(("MALLOC_", "GLIBC_TUNABLES")) for variable in variables):
             variables |= STABLE_ALLOCATOR
-        paths = (*imported, os.environ.get("PYTHONPATH", "").replace(top, root))
+        paths = (*imported, moved(os.environ.get("PYTHONPATH", "")))
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         with Scratch() as scratch:
             config = {
                 "tests": [test.name for test in tests],
-                "arguments": [*(option.replace(top, root) for option in self._called.options), *there],
+                "arguments": [*map(moved, self._called.options), *there],
                 "folder": str(folder),
                 "caches": str(side.caches / "pytest"),
                 "side": name,
