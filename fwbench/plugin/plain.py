@@ -1,5 +1,6 @@
 """Tests with the fixture `benchmark` that name no model of fwbench's: in a duet they take turns, too."""
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -8,8 +9,24 @@ from typing import Any
 
 import pytest
 
+from fwbench import git
+from fwbench.errors import Absent
+from fwbench.gates import Gate
+from fwbench.gates.options import of_test
+from fwbench.plugin.items import is_kept_from_running
 from fwbench.record.plain import PlainTest
 from fwbench.worker.turns.plain import Invocation
+
+
+def announce(config: pytest.Config, gate: Gate, items: Iterable[pytest.Item], tell: Callable[[str], None]) -> bool:
+    """Announce plain tests to a duet, which judges them in place of running them; return whether there are any."""
+    found = {item: test for item, test in plain_tests(items).items() if not is_kept_from_running(item)}
+    expected = {test: of_test(item, "duet") for item, test in found.items()}
+    top = git.top(config.rootpath)
+    gate.expect_plain(expected, invocation(config, config.rootpath if isinstance(top, Absent) else top))
+    for item, test in found.items():
+        equip(item, functools.partial(gate.judge_plain, test, tell))
+    return bool(found)
 
 
 def plain_tests(items: Iterable[pytest.Item]) -> dict[pytest.Item, PlainTest]:

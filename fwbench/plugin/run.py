@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from fwbench import git
-from fwbench.errors import Absent, UserError, hint
+from fwbench.errors import UserError, hint
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
@@ -190,7 +189,12 @@ class Run:
             fetch_weights(models, self.selection.pythons.get("torch", sys.executable))
         if self._benchmarking.disabled or self._benchmarking.skip:
             return
-        if not self._expect_plain(session.items) and not measured:
+        plainly = (
+            self.gate is not None
+            and self._is_duet
+            and plain.announce(self._config, self.gate, session.items, lambda told: self._progress.line(told))
+        )
+        if not measured and not plainly:
             return
         saving.take_over(self._benchmarking, self._unwritten.append)
         asked = {
@@ -222,19 +226,6 @@ class Run:
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
         self._progress = Progress(terminal, uncaptured, len(measured), self._plan)
-
-    def _expect_plain(self, items: Sequence[pytest.Item]) -> bool:
-        """Announce plain tests to a duet, which judges them in place of running them; return whether there are any."""
-        if not self.gate or not self._is_duet:
-            return False
-        found = {item: test for item, test in plain.plain_tests(items).items() if not is_kept_from_running(item)}
-        expected = {test: gate_options.of_test(item, "duet") for item, test in found.items()}
-        top = git.top(self.project.root)
-        called = plain.invocation(self._config, self.project.root if isinstance(top, Absent) else top)
-        self.gate.expect_plain(expected, called)
-        for item, test in found.items():
-            plain.equip(item, functools.partial(self.gate.judge_plain, test, lambda told: self._progress.line(told)))
-        return bool(found)
 
     def _begin_journal(self, asked: resuming.Asked) -> None:
         """Begin the journal; a resumed run copies what it takes from another journal at once."""

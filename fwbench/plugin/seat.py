@@ -94,6 +94,8 @@ class Call(Turns):
             except Exception as error:
                 if not self._has_run:
                     raise
+                # A generator that a StopIteration leaves raises another error in its place.
+                error = error.__cause__ if isinstance(error.__cause__, StopIteration) else error
                 said = f"{type(error).__name__}: {error}".removesuffix(": ")
                 raise UnrepeatableError(f"its call cannot be repeated: {said}") from error
             self._has_run = True
