@@ -1,4 +1,4 @@
-"""`fwbench bisect`: the commits or releases with which a workload has become slower or faster."""
+"""`fwbench bisect`: the commits or releases with which a workload or a plain test has become slower or faster."""
 
 import argparse
 import math
@@ -9,13 +9,10 @@ from collections.abc import Mapping
 from fwbench.commands import searching
 from fwbench.compare.steps import Search, Stretch
 from fwbench.errors import UserError
-from fwbench.machine import machine
-from fwbench.record.lanes import LANES
 from fwbench.report.causes import change
 from fwbench.text import columns, line
 from fwbench.worker.turns.ranges import Commits, Range, resolve
 from fwbench.worker.turns.series import Series
-from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import own
 
 # Characters of the longest bar of the series, and of a reason.
@@ -25,10 +22,10 @@ _BAR, _REASON = 40, 200
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
-        "Searches commits, or a distribution's releases, for those with which a workload has become slower or faster. "
-        "Each comparison plays pairs of fresh processes that take turns; at most 5 % of searches name a wrong commit "
-        "or release. Exit code: 0 if the search came to its end, 1 if it ended early and says what it knows, 4 if you "
-        "must correct something."
+        "Searches commits, or a distribution's releases, for those with which a workload or a test has become slower "
+        "or faster. Each comparison plays pairs of fresh processes that take turns; at most 5 % of searches name a "
+        "wrong commit or release. Exit code: 0 if the search came to its end, 1 if it ended early and says what it "
+        "knows, 4 if you must correct something."
     )
     parser.add_argument(
         "range",
@@ -42,19 +39,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     asked = searching.asked(options)
-    workload, project = asked.workload, asked.project
-    states = resolve(options.range, project.root, asked.python(LANES[workload.lane].framework))
+    project = asked.project
+    states = resolve(options.range, project.root, asked.python)
     if isinstance(states, Commits):
-        searching.refuse_own(workload, states.top, own(states.top))
+        searching.refuse_own(asked.subject, states.top, own(states.top))
     begun = time.monotonic()
     count = len(states.titles)
     print(
-        f"{workload.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}",
+        f"{asked.subject.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}",
         flush=True,
     )
-    with states.sides(project, asked.others) as side, Servers() as servers:
-        given = (side, states.titles.__getitem__, workload, project.models, machine().in_turns(), asked.end)
-        series = Series(*given, servers=servers)
+    with states.sides(project, asked.others) as side, asked.playing as players:
+        series = Series(side, states.titles.__getitem__, asked.subject, players, asked.end)
         search = Search(count, series.play, lambda compared: print(_progress(states, compared), flush=True))
         search.run()
     different = [_different(states, between, says) for between, says in series.differing().items()]

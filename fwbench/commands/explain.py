@@ -1,4 +1,4 @@
-"""`fwbench explain`: finds which differences between two sides make a workload slower or faster."""
+"""`fwbench explain`: finds which differences between two sides make a workload or a plain test slower or faster."""
 
 import argparse
 import time
@@ -8,8 +8,6 @@ from pathlib import Path
 from fwbench import git
 from fwbench.commands import searching
 from fwbench.errors import UserError
-from fwbench.machine import machine
-from fwbench.record.lanes import LANES
 from fwbench.report import causes, operators
 from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.sides import own
@@ -37,16 +35,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     asked = searching.asked(options)
-    workload, project = asked.workload, asked.project
+    subject, project = asked.subject, asked.project
     repository = git.top(project.root)
-    python = asked.python(LANES[workload.lane].framework)
-    stated = resolve(options.base, options.head, repository, python)
+    stated = resolve(options.base, options.head, repository, asked.python)
     top = repository if isinstance(repository, Path) else project.root.resolve()
     if stated[0].revision != stated[1].revision:
-        searching.refuse_own(workload, top, own(top))
+        searching.refuse_own(subject, top, own(top))
 
     def list_parts(titles: Sequence[str], not_restorable: Sequence[str]) -> None:
-        print("\n".join(causes.parts(workload.id, titles, not_restorable)), flush=True)
+        print("\n".join(causes.parts(subject.id, titles, not_restorable)), flush=True)
 
     if options.traces:
         _make(options.traces)
@@ -55,16 +52,16 @@ def _run(options: argparse.Namespace) -> int:
         stated,
         top,
         project,
-        python,
-        workload,
-        machine().in_turns(),
+        asked.python,
+        subject,
+        asked.playing,
         asked.end,
         on_parts=list_parts,
         on_comparison=lambda compared: print(causes.progress(compared), flush=True),
         profiled=True,
     )
     search, seconds = explanation.search, time.monotonic() - begun
-    print("\n".join(causes.sentences(explanation, workload.device)))
+    print("\n".join(causes.sentences(explanation, subject.device)))
     if not search.compared:
         raise UserError(f"{options.base} and {options.head} could not be compared: the reasons are above.")
     traces = operators.write(explanation, options.traces) if options.traces else []

@@ -3,19 +3,23 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from fwbench.errors import UserError
+from fwbench import git
+from fwbench.errors import Absent, UserError, hint
 from fwbench.machine import versions
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import Project, complete, provable
 from fwbench.parity.store import Proved, of_suite
 from fwbench.record.lanes import LANES
+from fwbench.record.plain import PlainTest
 from fwbench.suite.selection import pythons
 from fwbench.worker.client.asking import answer
 from fwbench.worker.client.prove import interpreter, prove
 from fwbench.worker.client.starting import PACKAGE, command
+from fwbench.worker.turns.plain import Invocation
 
 _COLLECT = PACKAGE / "plugin" / "collect.py"
 
@@ -86,12 +90,11 @@ def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[st
     In a process of its own, for tests may import anything.
     """
     arguments = [] if collecting else ["--ignore-glob=*"]
-    unknown = (
-        "the project's tests could not be collected, so its models are not known: `pytest --collect-only` says why"
+    collection = _collection(
+        arguments,
+        "the project's tests could not be collected, so its models are not known: `pytest --collect-only` says why",
     )
-    collection = answer(command(sys.executable, _COLLECT, *arguments), "root", _COLLECTING, unknown)
-    root, *path = (Path(os.fsdecode(bytes(place))) for place in (collection["root"], *collection["path"]))
-    project = Project(root, tuple(path))
+    project = _project(collection)
     models = [Model.from_json(model) for model in collection["models"]]
     try:
         project.add(models)
@@ -99,6 +102,39 @@ def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[st
         raise UserError(f"{error}.") from None
     suite = [model for model in CATALOG.values() if model.networks and model not in models]
     return project, [*models, *(suite if collection["suite"] else [])], collection["pythons"]
+
+
+def collected_plain(test: str) -> tuple[Project, PlainTest, Invocation]:
+    """The project, a plain test as pytest's command line names it, and how pytest is to be called for it.
+
+    Raises:
+        UserError: pytest finds no such test, or several.
+    """
+    collection = _collection([test], f"--test {test}: pytest cannot collect it")
+    project, found = _project(collection), collection["plain"]
+    if not found:
+        raise UserError(f"--test {test}: there is no test with the fixture `benchmark`: name another.")
+    if len(found) > 1:
+        raise UserError(f"--test {test}: that is {len(found)} tests; name one: {hint(test, found)}.")
+    top = git.top(project.root)
+    imported = [Path(os.fsdecode(bytes(folder))) for folder in collection["imported"]]
+    called = Invocation(project.root if isinstance(top, Absent) else top, Path.cwd(), [], [test], imported)
+    return project, PlainTest(found[0]), called
+
+
+def _collection(arguments: Iterable[str], unknown: str) -> Mapping[str, Any]:
+    """The answer of `fwbench.plugin.collect`.
+
+    Args:
+        unknown: begins the sentence of what went wrong.
+    """
+    started = command(sys.executable, _COLLECT, *arguments)
+    return answer(started, "root", _COLLECTING, unknown)
+
+
+def _project(collection: Mapping[str, Any]) -> Project:
+    root, *path = (Path(os.fsdecode(bytes(place))) for place in (collection["root"], *collection["path"]))
+    return Project(root, tuple(path))
 
 
 def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[Model]:

@@ -1,22 +1,25 @@
-"""What `fwbench bisect` and `fwbench explain` share: options, the workload, and the end."""
+"""What `fwbench bisect` and `fwbench explain` share: options, what they measure, and the end."""
 
 import argparse
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from fwbench.commands.measure import stated
-from fwbench.commands.prove import collected, is_installed
+from fwbench.commands.prove import collected, collected_plain, is_installed
 from fwbench.compare.steps import ERROR, Search
 from fwbench.errors import UserError, hint
+from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
 from fwbench.suite.selection import pythons
+from fwbench.worker.turns.series import Players, Subject, of_plain, of_workload
 
 _ENDED_EARLY = 1
 
@@ -27,17 +30,17 @@ class Asked:
 
     Attributes:
         others: interpreters of workers by framework, where a framework has one of its own.
+        python: the interpreter of the subject's processes.
+        playing: what plays pairs of the subject.
         end: when the search is over, by `time.monotonic`.
     """
 
-    workload: Workload
+    subject: Subject
     project: Project
     others: Mapping[str, str]
+    python: str
+    playing: AbstractContextManager[Players]
     end: float
-
-    def python(self, framework: str) -> str:
-        """The interpreter of a framework's workers."""
-        return self.others.get(framework, sys.executable)
 
 
 def declare(parser: argparse.ArgumentParser, behind: str) -> None:
@@ -46,8 +49,9 @@ def declare(parser: argparse.ArgumentParser, behind: str) -> None:
     Args:
         behind: the arguments that stand before the workload's further fields.
     """
-    parser.add_argument("--model", required=True, help="a model that a test names")
-    parser.add_argument("--lane", required=True, help="a lane, which `fwbench list` names")
+    parser.add_argument("--test", metavar="ID", help="a test with the fixture `benchmark`, as pytest names it; or:")
+    parser.add_argument("--model", help="a model that a test names")
+    parser.add_argument("--lane", help="its lane, which `fwbench list` names")
     parser.add_argument(
         "fields",
         nargs="*",
@@ -62,12 +66,19 @@ def declare(parser: argparse.ArgumentParser, behind: str) -> None:
 
 
 def asked(options: argparse.Namespace) -> Asked:
-    """The workload and the project that the options name.
+    """What the options name.
 
     Raises:
-        UserError: there is no such workload, it takes no turns, or nothing here can measure it.
+        UserError: there is no such test or workload, it takes no turns, or nothing here can measure it.
     """
     end = time.monotonic() + 60 * options.minutes
+    if not options.minutes > 0:
+        raise UserError(f"--minutes {options.minutes:g} leaves no time: give a number above 0.")
+    if options.test and not (options.model or options.lane or options.fields):
+        project, test, called = collected_plain(options.test)
+        return Asked(test, project, {}, sys.executable, of_plain(called), end)
+    if options.test or not (options.model and options.lane):
+        raise UserError("give either --test, or --model and --lane: one test or one workload is measured.")
     workload = stated([f"model={options.model}", f"lane={options.lane}", *options.fields], 1)
     lane = LANES[workload.lane]
     if lane.internal or not workload.takes_turns:
@@ -75,8 +86,6 @@ def asked(options: argparse.Namespace) -> Asked:
             f"{workload.id} takes no turns: give a lane of a framework, inference or train_step as its mode, and one "
             "device."
         )
-    if not options.minutes > 0:
-        raise UserError(f"--minutes {options.minutes:g} leaves no time: give a number above 0.")
     project, _, settings = collected(collecting=workload.model not in CATALOG)
     others = pythons(settings)
     known = [name for name, model in project.models.items() if complete(model).networks]
@@ -84,10 +93,11 @@ def asked(options: argparse.Namespace) -> Asked:
         raise UserError(f"unknown model {workload.model!r}: {hint(workload.model, known)}.")
     if lane.framework not in others and not is_installed(lane.framework):
         raise UserError(f"{lane.framework}, which the lane {workload.lane} needs, is not installed here: install it.")
-    return Asked(workload, project, others, end)
+    python = others.get(lane.framework, sys.executable)
+    return Asked(workload, project, others, python, of_workload(workload, project.models, machine().in_turns()), end)
 
 
-def refuse_own(workload: Workload, top: Path, package: Path | None) -> None:
+def refuse_own(subject: Subject, top: Path, package: Path | None) -> None:
     """Refuse a model of fwbench's own where fwbench is not part of the repository, as no change in it can be seen.
 
     Args:
@@ -96,9 +106,9 @@ def refuse_own(workload: Workload, top: Path, package: Path | None) -> None:
     Raises:
         UserError: it is that.
     """
-    if workload.model in CATALOG and package is None:
+    if isinstance(subject, Workload) and subject.model in CATALOG and package is None:
         raise UserError(
-            f"{workload.model} is one of fwbench's own models, and no commit of {top} can change it, as fwbench is not "
+            f"{subject.model} is one of fwbench's own models, and no commit of {top} can change it, as fwbench is not "
             "part of that repository: name a model that a test names."
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fwbench.compare.operators import Profile
 from fwbench.compare.steps import Search
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.spans import Span
@@ -19,7 +20,7 @@ class Explanation:
         parts: their titles, in the order in which they were put back.
         search: over the states; its changes are from head towards base.
         programs: the fingerprint of each measured state, by its number.
-        recorded: the spans of base, and those of head; or why there are none.
+        recorded: the spans of base, and those of head; a plain test's profiles; or why there are none.
         latency: head's, in seconds, from the first pair; None: unknown.
         different: by two measured states without one between them, what differs in what they compute.
     """
@@ -27,6 +28,6 @@ class Explanation:
     parts: Sequence[str]
     search: Search
     programs: Mapping[int, Fingerprint] = field(default_factory=dict)
-    recorded: tuple[Sequence[Span] | str, Sequence[Span] | str] = ("", "")
+    recorded: tuple[Sequence[Span] | Profile | str, Sequence[Span] | Profile | str] = ("", "")
     latency: float | None = None
     different: Mapping[tuple[int, int], str] = field(default_factory=dict)

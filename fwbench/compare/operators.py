@@ -9,7 +9,7 @@ import math
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fwbench.record.spans import Span
@@ -42,7 +42,7 @@ class Profile:
 
     Attributes:
         seconds: how long a call takes under the profiler.
-        operators: by name and shapes.
+        operators: by name and shapes; or functions, by name and file.
     """
 
     seconds: float
@@ -91,6 +91,21 @@ def profile(spans: Sequence[Span]) -> Profile | None:
         for key, count in runs.items()
     }
     return Profile(statistics.median(call.seconds for call in calls), operators)
+
+
+def of_lines(lines: Iterable[tuple[str, str, int, float]]) -> Profile:
+    """The profile of a call by its functions: of Python's lines function, file, number, and seconds there in a call.
+
+    A function's place is the line at which most of its time goes.
+    """
+    by_function: dict[Key, dict[int, float]] = defaultdict(dict)
+    for function, file, number, seconds in lines:
+        by_function[function, file][number] = seconds
+    functions = {
+        (function, file): Spent(1.0, sum(times.values()), f"{file}:{max(times, key=times.__getitem__)}" if file else "")
+        for (function, file), times in by_function.items()
+    }
+    return Profile(sum(spent.seconds for spent in functions.values()), functions)
 
 
 def changes(base: Profile, head: Profile) -> list[Change]:

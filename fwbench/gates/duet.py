@@ -38,6 +38,7 @@ from fwbench.worker.chain import Measure, Tell
 from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.plain import Invocation
+from fwbench.worker.turns.series import of_workload
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side, find, sides
 from fwbench.worker.turns.suspects import resolve
@@ -234,7 +235,7 @@ class DuetGate(Gate):
                 self._project,
                 python,
                 workload,
-                self._machine,
+                of_workload(workload, self._project.models, self._machine),
                 min(self._end, time.monotonic() + _EXPLAINING),
                 on_comparison=lambda compared: tell(f"explaining {workload.id}, {compared.pairs} pairs"),
             )

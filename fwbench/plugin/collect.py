@@ -1,8 +1,9 @@
 """Run by `start`, with pytest's arguments: collects the project's tests and tells which models they name.
 
 On what was standard output it writes one JSON object: `root`, `path` (the folders of the user's modules), `models` as
-JSON primitives, `suite`, whether a test measures the suite's own models by naming none, and `pythons`, what pytest's
-settings say in `--fwbench-python`. All that pytest and the user's tests print goes to standard error.
+JSON primitives, `suite`, whether a test measures the suite's own models by naming none, `pythons`, what pytest's
+settings say in `--fwbench-python`, `plain`, the ids of plain tests, and `imported`, the folders of the user's
+repository from which something was imported. All that pytest and the user's tests print goes to standard error.
 """
 
 import os
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from fwbench import git
+from fwbench.errors import Absent
 from fwbench.models import CATALOG, Model
+from fwbench.plugin.plain import invocation, plain_tests
 from fwbench.worker.process.pipes import Pipes
 
 
@@ -22,10 +26,15 @@ class Collector:
         self.config: pytest.Config | None = None
         self.named: dict[str, Model] = {}
         self.suite = False
+        self.plain: list[str] = []
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Remember where the project lies."""
         self.config = config
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Remember the plain tests."""
+        self.plain = [test.name for test in plain_tests(session.items).values()]
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Remember the models that the test names."""
@@ -51,10 +60,14 @@ def collect(arguments: list[str]) -> dict[str, Any]:
     if collector.config is None or code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise SystemExit(int(code) or 1)
     config = collector.config
+    top = git.top(config.rootpath)
+    called = invocation(config, config.rootpath if isinstance(top, Absent) else top)
     return {
         # As bytes, which a path that is not UTF-8 has: texts are made fit for records on their way.
         "root": list(os.fsencode(config.rootpath)),
         "path": [list(os.fsencode(folder)) for folder in (*config.getini("pythonpath"), config.rootpath)],
+        "imported": [list(os.fsencode(folder)) for folder in called.imported],
+        "plain": collector.plain,
         "models": [model.to_json() for model in collector.named.values()],
         "suite": collector.suite,
         "pythons": config.getoption("fwbench_python"),

@@ -9,7 +9,9 @@ For each test, in the order of the configuration:
       | <-- {"placed": latency} ------------ |
       | -- {"rounds": n} ------------------> |  a turn, as `fwbench.worker.protocol` has it
       | <-- {"rounds", "cpu_time", "held"} - |
-      | -- {"go"} -------------------------> |  the test goes on with what its call has returned
+      | -- {"finish": {"profiled"}} -------> |  if sources or a profile are asked for
+    | <-- {"sources", "profile"} -------- |
+    | -- {"go"} -------------------------> |  the test goes on with what its call has returned
       | <-- {"test", "over", "message"} ---- |
 
 A test that does not come to its benchmark, or is not there, is `over` at once.
@@ -27,8 +29,10 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from fwbench.machine import versions
 from fwbench.machine.holes import watched
+from fwbench.meters import sampling
 from fwbench.worker.process.pipes import Pipes
 from fwbench.worker.process.player import Turns, stray
+from fwbench.worker.process.witness import Witness
 
 # Libraries whose versions a reader wants to know, where a test has imported them.
 _TOLD = ("numpy", "scipy", "pandas", "torch", "jax", "jaxlib", "tensorflow", "triton")
@@ -87,6 +91,20 @@ class Call(Turns):
         self.usual = min(seconds), (self._computed() - begun) / steps
         return min(seconds)
 
+    def profile(self, root: str) -> list[tuple[str, str, int, float]]:
+        """Functions, files, lines, and the seconds of a call that pass there.
+
+        Args:
+            root: a file in this folder is named from there.
+        """
+        times = sampling.sampled(lambda: self.settle(1), Call._run.__code__)
+        profile = []
+        for (function, file, line), seconds in times.items():
+            # There a function of C that the benchmark calls itself is running.
+            named = ("the benchmark's call", "") if file == __file__ else (function, file.removeprefix(root + os.sep))
+            profile.append((*named, line, seconds / self.calls))
+        return profile
+
     def _timed(self, rounds: int) -> Iterator[float]:
         for _ in range(rounds):
             try:
@@ -134,8 +152,8 @@ class Seat:
         config: `tests`: their names, in order; and what `stray` needs: `side`, `tree`, `root`, `own`.
     """
 
-    def __init__(self, config: Mapping[str, Any], pipes: Pipes) -> None:
-        self._config, self._pipes = config, pipes
+    def __init__(self, config: Mapping[str, Any], pipes: Pipes, witness: Witness) -> None:
+        self._config, self._pipes, self._witness = config, pipes, witness
         self._test = ""
         self._used = False
         self._unrepeatable = ""
@@ -266,6 +284,9 @@ class Seat:
                 call.calls = message["calls"]
                 call.pad(message["padding"])
                 self._pipes.send({"placed": call.settle(message["warm"])})
+            elif "finish" in message:
+                profile = call.profile(self._config["root"]) if message["finish"]["profiled"] else []
+                self._pipes.send({"sources": self._witness.sources(), "profile": profile})
             else:
                 turn = watched(call.usual, message["rounds"], call.turn, message["rounds"])
                 turn["rounds"] = [seconds / call.calls for seconds in turn["rounds"]]
@@ -284,7 +305,8 @@ def main() -> None:
         return
     os.chdir(config["folder"])
     own = ("-p", "fwbench.plugin", "-o", f"cache_dir={config['caches']}", "--continue-on-collection-errors")
-    code = pytest.main([*config["arguments"], *own], plugins=[Seat(config, pipes)])
+    with Witness(config["root"], own_package=True) as witness:
+        code = pytest.main([*config["arguments"], *own], plugins=[Seat(config, pipes, witness)])
     pipes.send({"ended": int(code)})
 
 

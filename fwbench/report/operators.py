@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fwbench.compare.causes import Explanation
-from fwbench.compare.operators import Change, changes, profile
+from fwbench.compare.operators import Change, Profile, changes, profile
 from fwbench.record.spans import Span
 from fwbench.report import units
 from fwbench.text import columns, line
@@ -24,23 +24,32 @@ def table(explanation: Explanation) -> list[str]:
     for recorded in explanation.recorded:
         if isinstance(recorded, str):
             return [f"Where the time went is not known: {line(recorded)}."]
-    base, head = (profile(spans) for spans in explanation.recorded if not isinstance(spans, str))
+    functions = any(isinstance(recorded, Profile) for recorded in explanation.recorded)
+    base, head = (
+        recorded if isinstance(recorded, Profile) else profile(recorded)
+        for recorded in explanation.recorded
+        if not isinstance(recorded, str)
+    )
     if base is None or head is None:
         return ["Where the time went is not known: the profiler recorded no operator."]
     operators = changes(base, head)
-    rows = [(*_times(change.base.seconds, change.head.seconds), _runs(change)) for change in operators[:_ROWS]]
-    described = [_described(change) for change in operators[:_ROWS]]
+    kind = "function" if functions else "operator"
+    runs = (lambda _: "") if functions else _runs
+    rows = [(*_times(change.base.seconds, change.head.seconds), runs(change)) for change in operators[:_ROWS]]
+    described = [_function(change) if functions else _described(change) for change in operators[:_ROWS]]
     if others := operators[_ROWS:]:
         rows.append((*_times(*(sum(getattr(each, side).seconds for each in others) for side in ("base", "head"))), ""))
-        described.append(f"{len(others)} other operators")
-    rows += [(*_times(base.outside, head.outside), ""), (*_times(base.seconds, head.seconds), "")]
-    at_once = " (below 0, as operators ran in parallel)" if min(base.outside, head.outside) < 0 else ""
-    described += [f"outside of operators{at_once}", "a call under the profiler"]
-    numbers = columns([("base", "head", "difference", "runs"), *rows], left=0)
-    lines = [
-        f"  {each:{len(numbers[1])}}  {text}" for each, text in zip(numbers, ["operator", *described], strict=True)
-    ]
-    return ["Where the time of a call goes, by the framework's profiler:", *lines, *_accounted(explanation, operators)]
+        described.append(f"{len(others)} other {kind}s")
+    if not functions:
+        rows.append((*_times(base.outside, head.outside), ""))
+        at_once = " (below 0, as operators ran in parallel)" if min(base.outside, head.outside) < 0 else ""
+        described.append(f"outside of operators{at_once}")
+    rows.append((*_times(base.seconds, head.seconds), ""))
+    described.append("a call under the profiler")
+    numbers = columns([("base", "head", "difference", "" if functions else "runs"), *rows], left=0)
+    lines = [f"  {each:{len(numbers[1])}}  {text}" for each, text in zip(numbers, [kind, *described], strict=True)]
+    by = "samples of the line that runs" if functions else "the framework's profiler"
+    return [f"Where the time of a call goes, by {by}:", *lines, *_accounted(explanation, operators, kind)]
 
 
 def write(explanation: Explanation, folder: Path) -> list[str]:
@@ -51,7 +60,7 @@ def write(explanation: Explanation, folder: Path) -> list[str]:
     """
     files = []
     for side, spans in zip(("base", "head"), explanation.recorded, strict=True):
-        if not isinstance(spans, str):
+        if not isinstance(spans, str | Profile):
             file = folder / f"{side}.json"
             file.write_text(json.dumps(_trace(side, spans)), encoding="utf-8")
             files.append(str(file))
@@ -81,14 +90,14 @@ def _trace(title: str, spans: Sequence[Span]) -> dict[str, object]:
     return {"traceEvents": events, "otherData": {"side": title}}
 
 
-def _accounted(explanation: Explanation, operators: Sequence[Change]) -> list[str]:
-    """The share of the measured difference that operators account for."""
+def _accounted(explanation: Explanation, operators: Sequence[Change], kind: str) -> list[str]:
+    """The share of the measured difference that operators, or functions, account for."""
     if explanation.latency is None:
         return []
     measured = explanation.latency * (1 - math.exp(explanation.search.compared[0].change))
     by_operators = sum(change.seconds for change in operators)
     return [
-        f"Without the profiler, pairs measured a difference of {_signed(measured)}; operators account for "
+        f"Without the profiler, pairs measured a difference of {_signed(measured)}; {kind}s account for "
         f"{_signed(by_operators)} ({by_operators / measured:.0%})."
     ]
 
@@ -111,3 +120,9 @@ def _described(change: Change) -> str:
     place = (change.head.place or change.base.place).rpartition("-packages/")[2]
     shapes = line(change.shapes, _WIDTH)
     return " ".join(filter(None, (line(change.name, _WIDTH), shapes, f"({line(place)})" if place else "")))
+
+
+def _function(change: Change) -> str:
+    """Name and place, as in `count (src/words.py:12)`."""
+    place = (change.head.place or change.base.place).rpartition("-packages/")[2]
+    return f"{line(change.name, _WIDTH)}{f' ({line(place)})' if place else ''}"

@@ -65,8 +65,11 @@ class Given:
         self.sides = {"base": base, "head": head}
         self.machine = machine
 
-    def play(self, workloads):
+    def play(self, workloads, arrived):
         (workload,) = workloads
+        arrived(workload, self.pair(workload))
+
+    def pair(self, workload):
         assert (self.machine.threads, workload.id) == (1, "torch-tiny-inference-b1")
         costs, described = {}, {}
         for name in ("head", "base"):
@@ -75,10 +78,10 @@ class Given:
             text, _, size = (side.root / "cost").read_text().partition(" computes ")
             described[name] = {"outputs": outputs(float(size or 1))}
             if not text.replace(".", "").isdigit():
-                return {workload: Fault(name, side.title, Failure("error", text, "duet"))}
+                return Fault(name, side.title, Failure("error", text, "duet"))
             costs[name] = float(text)
         change = math.log(costs["head"] / costs["base"])
-        return {workload: Pair({"latency": change}, {}, {}, described, 0.0, 1.0)}
+        return Pair({"latency": change}, {}, {}, described, 0.0, 1.0)
 
 
 @pytest.fixture
@@ -169,9 +172,9 @@ def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys,
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     play = Given.play
 
-    def slow(self, workloads):
+    def slow(self, *given):
         now[0] += 1
-        return play(self, workloads)
+        play(self, *given)
 
     monkeypatch.setattr(Given, "play", slow)
     assert main(["bisect", "main~4..main", *ASKED, "--minutes=0.15"]) == 1
@@ -187,11 +190,11 @@ def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, mo
     folder = repository("1.0", "1.1")
     play, played = Given.play, []
 
-    def fails(self, workloads):
-        played.append(workloads)
+    def fails(self, *given):
+        played.append(given)
         if len(played) == 3:
             (self.sides["head"].root / "cost").write_text("was killed by signal 9")
-        return play(self, workloads)
+        play(self, *given)
 
     monkeypatch.setattr(Given, "play", fails)
     assert main(["bisect", "main~1..main", *ASKED]) == 1
@@ -218,6 +221,8 @@ def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, mo
         (("main~1..main", "devices=2", "batch_size=2", *ASKED), "takes no turns"),
         (("main~1..main", "batch_size=0", *ASKED), "batch size 0 is not a whole number of at least 1"),
         (("main~1..main", *ASKED, "--minutes=0"), "--minutes 0 leaves no time"),
+        (("main~1..main",), "give either --test, or --model and --lane"),
+        (("main~1..main", *ASKED, "--test=a.py::b"), "give either --test, or --model and --lane"),
     ],
 )
 def test_misuse_is_one_sentence(given, repository, capsys, arguments, words):
@@ -281,11 +286,12 @@ def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Pairs, "amounts", dataclasses.replace(Pairs.amounts, placings=1))
     play, played = Pairs.play, {}
 
-    def once(self, workloads):
+    def once(self, workloads, arrived):
         key = tuple(side.title for side in self._sides)
         if key not in played:
             played[key] = play(self, workloads)
-        return played[key]
+        for workload in workloads:
+            arrived(workload, played[key][workload])
 
     monkeypatch.setattr(Pairs, "play", once)
     assert main(["bisect", "main~2..main", "batch_size=8", *ASKED]) == 0

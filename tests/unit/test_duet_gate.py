@@ -181,7 +181,7 @@ def explaining(monkeypatch):
 
     asked = Asked()
 
-    def explain(stated, top, project, python, workload, here, end, on_comparison):
+    def explain(stated, top, project, python, workload, playing, end, on_comparison):
         asked.append((stated[0].revision, stated[1].revision, workload.batch_size))
         if asked.error:
             raise asked.error

@@ -83,8 +83,11 @@ class Given:
     def __init__(self, base, head, models, machine, device, deadline, profiled, servers):
         self.sides = {"base": base, "head": head}
 
-    def play(self, workloads):
+    def play(self, workloads, arrived):
         (workload,) = workloads
+        arrived(workload, self.pair())
+
+    def pair(self):
         costs, described = {}, {}
         for name, side in self.sides.items():
             assert side.name == name
@@ -92,7 +95,7 @@ class Given:
             try:
                 exec((side.root / "mine" / "cost.py").read_text(), values)
             except Exception as error:
-                return {workload: Fault(name, side.title, Failure("error", repr(error), "duet"))}
+                return Fault(name, side.title, Failure("error", repr(error), "duet"))
             cost = values["seconds"] + values["more"] + values["most"] + float(side.variables.get("EXTRA", 0))
             environment = {**os.environ, **side.variables}
             installed = subprocess.run(
@@ -108,7 +111,7 @@ class Given:
             computes = outputs(1 + values["most"])
             described[name] = {"sources": sources, "program": {**program, "absent": {}}, "outputs": computes}
         change = math.log(costs["head"] / costs["base"])
-        return {workload: Pair({"latency": change}, {}, {}, described, 0.0, 1.0)}
+        return Pair({"latency": change}, {}, {}, described, 0.0, 1.0)
 
 
 @pytest.fixture
@@ -329,7 +332,7 @@ def test_a_side_that_cannot_be_measured_ends_it_in_one_sentence(given, folder, c
 def test_files_that_the_workload_does_not_use_make_no_difference_that_can_be_searched(given, folder, capsys):
     edit(folder, ("# One.", "# Uno."))
     assert main(["explain", "main", ".", *ASKED]) == 4
-    assert "BASE and HEAD differ in nothing that this workload uses" in capsys.readouterr().err
+    assert "BASE and HEAD differ in nothing that torch-tiny-inference-b1 uses" in capsys.readouterr().err
 
 
 def test_changes_near_each_other_are_one_and_others_stand_alone():

@@ -14,6 +14,7 @@ from fwbench.gates import kept
 from fwbench.plugin import plain
 from fwbench.plugin.seat import Call, Seat, UnrepeatableError
 from fwbench.record.plain import PlainTest
+from fwbench.worker.process.witness import Witness
 from fwbench.worker.turns.plain import Invocation, PlainPairs
 from tests.unit.shared import ALONE
 from tests.unit.test_duet import BASE, HEAD
@@ -223,7 +224,7 @@ CONFIG = {"tests": ["a"], "tree": None}
 def test_a_step_is_as_many_calls_as_asked_and_their_times_are_of_one_call():
     count = []
     pipes = Pipes({"calls": 5, "warm": 3, "padding": [8]}, {"rounds": 4})
-    Seat(CONFIG, pipes).take_turns(Call(count.append, lambda: ((1,), {})), calls=0)
+    Seat(CONFIG, pipes, Witness(".")).take_turns(Call(count.append, lambda: ((1,), {})), calls=0)
     assert len(count) == 2 + 5 * (3 + 4)
     came, placed, turn = pipes.sent
     assert (came["test"], came["calls"]) == ("", 0)
@@ -248,12 +249,12 @@ def test_a_call_that_uses_up_its_input_cannot_be_repeated(numbers):
     pipes = Pipes({"calls": 5, "warm": 3, "padding": []}, {"rounds": 4})
     left = iter(numbers)
     with pytest.raises(UnrepeatableError, match="StopIteration"):
-        Seat(CONFIG, pipes).take_turns(Call(next, lambda: ((left,), {})), calls=0)
+        Seat(CONFIG, pipes, Witness(".")).take_turns(Call(next, lambda: ((left,), {})), calls=0)
 
 
 def test_the_first_call_may_fail_as_the_test_would():
     with pytest.raises(ZeroDivisionError):
-        Seat(CONFIG, Pipes()).take_turns(Call(lambda: 1 / 0, lambda: ((), {})), calls=0)
+        Seat(CONFIG, Pipes(), Witness(".")).take_turns(Call(lambda: 1 / 0, lambda: ((), {})), calls=0)
 
 
 def test_what_nobody_awaits_is_no_call():
@@ -261,11 +262,11 @@ def test_what_nobody_awaits_is_no_call():
         return 1
 
     with pytest.raises(UnrepeatableError):
-        Seat(CONFIG, Pipes()).take_turns(Call(later, lambda: ((), {})), calls=0)
+        Seat(CONFIG, Pipes(), Witness(".")).take_turns(Call(later, lambda: ((), {})), calls=0)
 
 
 def test_a_second_benchmark_in_a_test_cannot_take_turns():
-    seat = Seat(CONFIG, Pipes())
+    seat = Seat(CONFIG, Pipes(), Witness("."))
     seat.take_turns(Call(int, lambda: ((), {})), calls=0)
     with pytest.raises(UnrepeatableError):
         seat.take_turns(Call(int, lambda: ((), {})), calls=0)

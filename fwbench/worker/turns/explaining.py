@@ -1,21 +1,20 @@
-"""Finds which differences between two sides make a workload slower or faster."""
+"""Finds which differences between two sides make a workload or a plain test slower or faster."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from fwbench.compare.causes import Explanation
+from fwbench.compare.operators import Profile, of_lines
 from fwbench.compare.steps import OverError, Search, Stretch, UnmeasurableError
 from fwbench.errors import UserError
-from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.spans import Span
-from fwbench.record.workload import Workload
 from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch
-from fwbench.worker.turns.series import Series
-from fwbench.worker.turns.servers import Servers
+from fwbench.worker.turns.series import Players, Series, Subject
 from fwbench.worker.turns.suspects import Between, Stated
 
 
@@ -24,8 +23,8 @@ def explain(
     top: Path,
     project: Project,
     python: str,
-    workload: Workload,
-    here: Machine,
+    subject: Subject,
+    playing: AbstractContextManager[Players],
     end: float,
     on_parts: Callable[[Sequence[str], Sequence[str]], None] = lambda *_: None,
     on_comparison: Callable[[Stretch], None] = lambda _: None,
@@ -38,6 +37,7 @@ def explain(
         stated: base and head.
         top: the root of the user's repository; without a repository, the project's root folder.
         python: the interpreter of a side that names none.
+        playing: what plays pairs of the subject.
         end: when the search is over, by `time.monotonic`.
         on_parts: called with the parts' titles and with what cannot be put back.
         on_comparison: called with each comparison when it is done.
@@ -46,17 +46,16 @@ def explain(
     Raises:
         UserError: a side cannot be measured, or nothing that the workload uses differs.
     """
-    with Scratch() as made, Servers() as servers:
+    with Scratch() as made, playing as players:
         between = Between(stated, top, project, python, made.path)
-        options: dict[str, Any] = {"servers": servers}
-        ends = Series(between.ends, between.title, workload, project.models, here, end, profiled=profiled, **options)
+        ends = Series(between.ends, between.title, subject, players, end, profiled=profiled)
         first = _play_first(ends, between.checkouts.left_out if between.checkouts else [])
         not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]
         on_parts(titles, not_restorable)
         if not titles:
-            raise UserError("BASE and HEAD differ in nothing that this workload uses: name other sides.")
-        series = Series(between.side, between.title, workload, project.models, here, end, **options)
+            raise UserError(f"BASE and HEAD differ in nothing that {subject.id} uses: name other sides.")
+        series = Series(between.side, between.title, subject, players, end)
         series.described = {0: ends.described[0], len(titles): ends.described[1]}
         search = Search(len(titles) + 1, series.play, on_comparison, [first])
         search.run()
@@ -65,11 +64,13 @@ def explain(
         for number, described in series.described.items()
         if described.get("program")
     }
-    recorded = (_spans(ends.described[1]), _spans(ends.described[0]))
+    recorded = (_recorded(ends.described[1]), _recorded(ends.described[0]))
     return Explanation(titles, search, programs, recorded, ends.described[0]["latency"], series.differing())
 
 
-def _spans(described: Mapping[str, Any]) -> Sequence[Span] | str:
+def _recorded(described: Mapping[str, Any]) -> Sequence[Span] | Profile | str:
+    if profile := described.get("profile"):
+        return of_lines(profile)
     spans = described.get("spans", "nothing was profiled")
     return spans if isinstance(spans, str) else [Span(*each) for each in spans]
 

@@ -57,6 +57,8 @@ class PlainPairs:
     Args:
         called: how pytest was called.
         deadline: seconds after which a process that does not answer has failed.
+        searching: whether a pair is to tell which modules of the repository its processes have loaded.
+        profiled: whether it is then to tell where the time of a call goes, too.
 
     Attributes:
         unrepeatable: why tests cannot take turns, by test.
@@ -65,8 +67,18 @@ class PlainPairs:
     # One placing, as no program can be moved. Turns are short, as there may be hundreds of tests.
     amounts = Amounts(placings=1, blocks=6, turn=0.005, seconds=8.0)
 
-    def __init__(self, base: Side, head: Side, called: Invocation, deadline: float) -> None:
+    def __init__(
+        self,
+        base: Side,
+        head: Side,
+        called: Invocation,
+        deadline: float,
+        *,
+        searching: bool = False,
+        profiled: bool = False,
+    ) -> None:
         self._sides = {"base": base, "head": head}
+        self._searching, self._profiled = searching, profiled
         self._called, self._deadline = called, deadline
         self._random = random.Random()
         self.unrepeatable: dict[PlainTest, str] = {}
@@ -149,6 +161,8 @@ class PlainPairs:
                 turn = take_turn(seats[name], taken, {"rounds": taken.rounds}, "rounds")
                 taken.turn(0, block, name, turn["rounds"][1:], turn["cpu_time"])
         taken.memory = {name: {} for name in seats}
+        for name, seat in seats.items() if self._searching else ():
+            taken.described[name] |= seat.ask({"finish": {"profiled": self._profiled}}, "sources")
 
     def _error(self, test: PlainTest, seat: "_Seat", over: Mapping[str, Mapping[str, Any]]) -> SideError:
         """What it means that a side is over without turns, or that head has failed."""

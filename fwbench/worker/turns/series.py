@@ -2,20 +2,56 @@
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
 
 from fwbench.compare.agreement import of_sides
-from fwbench.compare.pair import Fault
+from fwbench.compare.pair import Fault, Pair
 from fwbench.compare.steps import OverError, UnmeasurableError
 from fwbench.machine import Machine
 from fwbench.models import Model
+from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.text import line
 from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.plain import Invocation, PlainPairs
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side
+
+# A workload, or a plain test, whose states are compared.
+Subject = Workload | PlainTest
+
+
+class Players(Protocol):
+    """Makes what plays pairs of two sides, which has the method `play` of `Pairs`."""
+
+    def __call__(self, base: Side, head: Side, *, profiled: bool = False) -> Any: ...
+
+
+@contextmanager
+def of_workload(workload: Workload, models: Mapping[str, Model], here: Machine) -> Iterator[Players]:
+    """Players of a workload, until the context ends.
+
+    Args:
+        models: by name.
+    """
+    with Servers() as servers:
+        deadline = PROFILES["ci"].on(workload.device).deadline
+        given: dict[str, Any] = {"models": models, "machine": here, "device": workload.device}
+        yield partial(Pairs, **given, deadline=deadline, servers=servers)
+
+
+@contextmanager
+def of_plain(called: Invocation) -> Iterator[Players]:
+    """Players of plain tests.
+
+    Args:
+        called: how pytest is to be called.
+    """
+    yield partial(PlainPairs, called=called, deadline=PROFILES["ci"].on("cpu").deadline, searching=True)
 
 
 class Series:
@@ -24,40 +60,34 @@ class Series:
     Args:
         side: makes the side of a state from its name, `base` or `head`, and the state's number.
         title: returns a state's title for its number.
-        models: by name.
         end: the value of `time.monotonic` from which on no pair begins.
         profiled: whether each state's first process is profiled at its end.
-        servers: as `Rounds` has it.
 
     Attributes:
         described: what each state's first process reported (program, outputs, settings, sources, latency in seconds,
-            and spans if it is profiled), by the state's number.
+            and if it is profiled spans, or a plain test's profile), by the state's number.
     """
 
     def __init__(
         self,
         side: Callable[[str, int], Side],
         title: Callable[[int], str],
-        workload: Workload,
-        models: Mapping[str, Model],
-        here: Machine,
+        subject: Subject,
+        players: Players,
         end: float,
         *,
         profiled: bool = False,
-        servers: Servers | None = None,
     ) -> None:
         self.described: dict[int, Mapping[str, Any]] = {}
         self._side = side
         self._title = title
-        self._workload = workload
-        self._models = models
-        self._machine = here
+        self._subject = subject
+        self._players = players
         self._end = end
         self._profiled = profiled
-        self._servers = servers
         # The two states whose pairs `_pairs` plays now, and how long the last pair took.
         self._between = (-1, -1)
-        self._pairs: Pairs
+        self._pairs: Any = None
         self._seconds = 0.0
 
     def differing(self) -> dict[tuple[int, int], str]:
@@ -66,7 +96,7 @@ class Series:
         for states in itertools.pairwise(sorted(self.described)):
             first, last = (self.described[number].get("outputs", {}) for number in states)
             names = (self._title(states[0]), self._title(states[1]))
-            if (found := of_sides(self._workload, first, last, names)).agrees is False:
+            if (found := of_sides(self._subject, first, last, names)).agrees is False:
                 told[states] = str(found)
         return told
 
@@ -84,12 +114,11 @@ class Series:
             raise OverError("the time was over: give more minutes")
         if self._between != (first, last):
             sides = self._side("base", first), self._side("head", last)
-            device = self._workload.device
-            deadline = PROFILES["ci"].on(device).deadline
-            options: dict[str, Any] = {"profiled": self._profiled, "servers": self._servers}
-            self._pairs = Pairs(*sides, self._models, self._machine, device, deadline, **options)
+            self._pairs = self._players(*sides, profiled=self._profiled)
             self._between = (first, last)
-        played = self._pairs.play([self._workload])[self._workload]
+        results: list[Pair | Fault] = []
+        self._pairs.play([self._subject], lambda _, result: results.append(result))
+        (played,) = results
         if isinstance(played, Fault):
             number, reason = first if played.side == "base" else last, played.failure.message
             if number in self.described:

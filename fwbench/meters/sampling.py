@@ -1,0 +1,55 @@
+"""Which lines of Python a call's time goes to, by samples of the main thread that a timer takes.
+
+Nothing is traced, so a program of many small functions is not slowed down more than one of few large ones. What a
+function of C takes counts for the line that called it: there the sample is late, and stands for all the time since the
+one before.
+"""
+
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from types import CodeType, FrameType
+
+# Seconds between samples, and of sampling: a function of a percent of the time gets 40 samples.
+INTERVAL, SECONDS = 0.0005, 2.0
+
+# A function's name, its file and the line.
+Place = tuple[str, str, int]
+
+
+def sampled(run: Callable[[], object], within: CodeType, seconds: float = SECONDS) -> dict[Place, float]:
+    """The seconds of a run that pass at each place.
+
+    Args:
+        run: is run for so many seconds, or once if it takes longer.
+        within: the function of which samples count, and whatever it calls.
+
+    Raises:
+        ValueError: this is not the main thread.
+    """
+    times: dict[Place, float] = defaultdict(float)
+    last = time.perf_counter()
+
+    def sample(_: int, frame: FrameType | None) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        since, last = now - last, now
+        innermost = frame
+        while frame is not None and frame.f_code is not within:
+            frame = frame.f_back
+        if frame is not None and innermost is not None:
+            code = innermost.f_code
+            times[code.co_qualname, code.co_filename, innermost.f_lineno] += since
+
+    runs, end = 0, last + seconds
+    before = signal.signal(signal.SIGALRM, sample)
+    signal.setitimer(signal.ITIMER_REAL, INTERVAL, INTERVAL)
+    try:
+        while not runs or time.perf_counter() < end:
+            run()
+            runs += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    return {place: spent / runs for place, spent in times.items()}

@@ -1,0 +1,103 @@
+"""`fwbench bisect` and `fwbench explain` of plain tests: a real repository, real processes; profiles of lines."""
+
+import sys
+import time
+
+import pytest
+
+from fwbench.compare.operators import changes, of_lines
+from fwbench.meters.sampling import sampled
+from tests.unit.test_plain_duet import committed, ran
+
+SETTINGS = '[tool.pytest.ini_options]\npythonpath = ["src"]\n'
+BENCHMARKS = """
+import pytest
+import words
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_nap(benchmark, n):
+    assert benchmark(words.nap) == 1
+"""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A repository of four commits; with the third a call takes three times as long."""
+    folder = committed(tmp_path_factory.mktemp("searched"), BENCHMARKS, SETTINGS)
+    source = folder / "src" / "words.py"
+    for subject, before, after in (("two", "return 2", "return 3"), ("three", "0.001", "0.003"), ("four", "3", "4")):
+        source.write_text(source.read_text()[::-1].replace(before[::-1], after[::-1], 1)[::-1])
+        ran(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", subject)
+    return folder
+
+
+def fwbench(folder, *arguments):
+    return ran(folder, sys.executable, "-m", "fwbench", *arguments)
+
+
+def test_the_commit_that_made_a_plain_test_slower_is_found(repository):
+    done = fwbench(repository, "bisect", "HEAD~3..HEAD", "--test=bench/test_words.py::test_nap[2]")
+    assert done.returncode == 0, done.stderr
+    (slower,) = (line for line in done.stdout.splitlines() if line.startswith("It became "))
+    assert slower.startswith("It became slower with ")
+    assert "(three): +1" in slower
+
+
+def test_the_line_that_made_a_plain_test_slower_is_found_with_the_function_where_the_time_goes(repository):
+    done = fwbench(repository, "explain", "HEAD~2", "HEAD", "--test=bench/test_words.py::test_nap[2]")
+    assert done.returncode == 0, done.stderr
+    assert "comes from src/words.py, line 5: it is gone with that" in done.stdout
+    rows = done.stdout.partition("Where the time of a call goes")[2].splitlines()
+    assert rows[2].endswith("nap (src/words.py:5)")
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ("bench/test_words.py::test_nap", "that is 2 tests; name one"),
+        ("bench/test_words.py::test_missing", "pytest cannot collect it"),
+        ("src/words.py", "no test with the fixture"),
+    ],
+)
+def test_what_is_no_plain_test_is_one_sentence(repository, test, words):
+    done = fwbench(repository, "bisect", "HEAD~2..HEAD", f"--test={test}")
+    assert done.returncode == 4
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"fwbench: --test {test}: ")
+    assert words in last
+
+
+def nap(seconds):
+    time.sleep(seconds)
+
+
+def arrange():
+    time.sleep(0.02)
+
+
+def measured():
+    nap(0.01)
+    nap(0.03)
+
+
+def test_samples_count_for_the_line_that_called_and_only_within_the_measured_function():
+    def run():
+        arrange()
+        measured()
+
+    times = sampled(run, measured.__code__, seconds=0.1)
+    by_function = {function: seconds for (function, _, _), seconds in times.items()}
+    # Where a call of C takes longer than a sample's interval, the sample that follows it stands for all of it.
+    assert by_function["nap"] > 0.03
+    assert by_function["nap"] > 0.9 * sum(by_function.values())
+    assert "arrange" not in by_function
+
+
+def test_lines_of_a_function_are_added_and_its_heaviest_line_is_its_place():
+    base = of_lines([("clean", "a.py", 3, 1.0), ("clean", "a.py", 4, 2.0), ("clean", "b.py", 4, 5.0)])
+    head = of_lines([("clean", "a.py", 9, 6.0), ("clean", "b.py", 4, 5.0)])
+    assert (base.seconds, head.seconds) == (8.0, 11.0)
+    first, second = changes(base, head)
+    assert (first.seconds, first.base.place, first.head.place) == (3.0, "a.py:4", "a.py:9")
+    assert second.seconds == 0.0
