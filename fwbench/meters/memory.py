@@ -55,14 +55,12 @@ def memory(
     sleep(_GIVEN_BACK)
     trim_heap()
     program.reset_peak_memory()
-    not_reset = _reset_host_peak(proc)
     device_initial, host_initial = program.memory_in_use(), _resident(proc, "VmRSS")
     earlier = program.peak_memory()
-    work()
+    peak_of_host = host_peak(work, proc)
     device_peak = program.peak_memory()
     if device_peak.value == earlier.value and earlier.value != device_initial.value:
         device_peak = dataclasses.replace(device_peak, at_most=True)
-    host_peak = unavailable("VmHWM", not_reset) if not_reset else _resident(proc, "VmHWM")
     metrics = {
         "device_initial_memory": device_initial,
         "device_peak_memory": device_peak,
@@ -71,7 +69,7 @@ def memory(
             process_device_memories(device, number, count), key=lambda metric: metric.value or 0.0
         ),
         "host_initial_memory": host_initial,
-        "host_peak_memory": host_peak,
+        "host_peak_memory": peak_of_host,
     }
     for kind, slack in (("device", 0), ("host", _IMPRECISION)):
         initial, peak = metrics[f"{kind}_initial_memory"].value, metrics[f"{kind}_peak_memory"].value
@@ -80,6 +78,13 @@ def memory(
                 f"the {kind}'s peak memory, {peak:.0f} B, is below the initial {initial:.0f} B: the meter is wrong"
             )
     return metrics
+
+
+def host_peak(work: Callable[[], Any], proc: Path = _PROC) -> Metric:
+    """The peak of the process's resident memory during some work, in bytes."""
+    not_reset = _reset_host_peak(proc)
+    work()
+    return unavailable("VmHWM", not_reset) if not_reset else _resident(proc, "VmHWM")
 
 
 def trim_heap() -> None:

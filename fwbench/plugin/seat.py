@@ -3,7 +3,9 @@
 For each test, in the order of the configuration:
 
     client                                seat
-      | <-- {"test", "call", "calls", ...} - |  the test has come to its benchmark: seconds of a call, and how many
+      | <-- {"test", "arrived"} ------------ |  it has come to its benchmark
+      | -- {"first"} ----------------------> |  it may call, as the other side does not
+      | <-- {"call", "first", "calls", ...} - |  seconds of a call and of the first one, peak of memory, and how many
       |                                      |  calls make a step, 0: as many as the client wants
       | -- {"calls": k, "warm": n, ...} ---> |  n steps of k calls each, if it is to take turns
       | <-- {"placed": latency} ------------ |
@@ -14,7 +16,7 @@ For each test, in the order of the configuration:
     | -- {"go"} -------------------------> |  the test goes on with what its call has returned
       | <-- {"test", "over", "message"} ---- |
 
-A test that does not come to its benchmark, or is not there, is `over` at once.
+A test that does not come to its benchmark, or is not there, is `over` at once; `go` may come in place of `first`.
 """
 
 import inspect
@@ -30,6 +32,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from fwbench.machine import versions
 from fwbench.machine.holes import watched
 from fwbench.meters import sampling
+from fwbench.meters.memory import host_peak, trim_heap
 from fwbench.worker.process.pipes import Pipes
 from fwbench.worker.process.player import Turns, stray
 from fwbench.worker.process.witness import Witness
@@ -260,6 +263,9 @@ class Seat:
             sys.setprofile(instruments[1])
 
     def _begin(self, call: Call, calls: int) -> None:
+        self._pipes.send({"test": self._test, "arrived": True})
+        if "go" in (self._pipes.receive() or {"go": True}):
+            return
         first = call.settle(1)
         if inspect.isawaitable(call.result):
             if inspect.iscoroutine(call.result):
@@ -276,9 +282,17 @@ class Seat:
         Args:
             first: seconds of the first step.
         """
-        seconds = min(first, call.settle(1)) / call.calls
-        told = {"versions": versions(name for name in _TOLD if name in sys.modules)}
-        self._pipes.send({**stray(self._config), "test": self._test, "call": seconds, "calls": calls, **told})
+        # Of one call alone.
+        call.result = None
+        trim_heap()
+        peak = host_peak(lambda: call.settle(1)).value
+        told: dict[str, Any] = {
+            "first": first / call.calls,
+            "call": min(first, call.usual[0]) / call.calls,
+            "calls": calls,
+        }
+        told |= {"peak": peak, "versions": versions(name for name in _TOLD if name in sys.modules)}
+        self._pipes.send({**stray(self._config), **told})
         while (message := self._pipes.receive()) is not None and "go" not in message:
             if "warm" in message:
                 call.calls = message["calls"]

@@ -172,7 +172,8 @@ def test_pairs_are_kept_and_taken_again(changed, repository):
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     pairs = [kept.pair(line) for line in lines if "pair" in line]
     assert {(stage, test) for stage, test, _ in pairs} >= {("screening", PlainTest("bench/test_words.py::test_nap"))}
-    assert all({"latency", "cpu_time"} == pair.differences.keys() for _, _, pair in pairs)
+    metrics = {"latency", "cpu_time", "first_call", "peak_memory"}
+    assert all(metrics == pair.differences.keys() for _, _, pair in pairs)
     without = {name: value for name, value in next(line for line in lines if "pair" in line).items() if name != "test"}
     with pytest.raises(ValueError, match="test"):
         kept.pair(without)
@@ -223,11 +224,13 @@ CONFIG = {"tests": ["a"], "tree": None}
 
 def test_a_step_is_as_many_calls_as_asked_and_their_times_are_of_one_call():
     count = []
-    pipes = Pipes({"calls": 5, "warm": 3, "padding": [8]}, {"rounds": 4})
+    pipes = Pipes({"first": True}, {"calls": 5, "warm": 3, "padding": [8]}, {"rounds": 4})
     Seat(CONFIG, pipes, Witness(".")).take_turns(Call(count.append, lambda: ((1,), {})), calls=0)
     assert len(count) == 2 + 5 * (3 + 4)
-    came, placed, turn = pipes.sent
-    assert (came["test"], came["calls"]) == ("", 0)
+    arrived, called, placed, turn = pipes.sent
+    assert (arrived["test"], called["calls"]) == ("", 0)
+    assert called["first"] >= called["call"] > 0
+    assert called["peak"] > 1e6
     assert len(turn["rounds"]) == 4
     assert 0 < min(turn["rounds"]) < placed["placed"]
 
@@ -246,7 +249,7 @@ def test_what_is_arranged_and_cleared_is_not_timed(monkeypatch):
 
 @pytest.mark.parametrize("numbers", [[1], [1, 2], range(9)])
 def test_a_call_that_uses_up_its_input_cannot_be_repeated(numbers):
-    pipes = Pipes({"calls": 5, "warm": 3, "padding": []}, {"rounds": 4})
+    pipes = Pipes({"first": True}, {"calls": 5, "warm": 3, "padding": []}, {"rounds": 4})
     left = iter(numbers)
     with pytest.raises(UnrepeatableError, match="StopIteration"):
         Seat(CONFIG, pipes, Witness(".")).take_turns(Call(next, lambda: ((left,), {})), calls=0)
@@ -254,7 +257,7 @@ def test_a_call_that_uses_up_its_input_cannot_be_repeated(numbers):
 
 def test_the_first_call_may_fail_as_the_test_would():
     with pytest.raises(ZeroDivisionError):
-        Seat(CONFIG, Pipes(), Witness(".")).take_turns(Call(lambda: 1 / 0, lambda: ((), {})), calls=0)
+        Seat(CONFIG, Pipes({"first": True}), Witness(".")).take_turns(Call(lambda: 1 / 0, lambda: ((), {})), calls=0)
 
 
 def test_what_nobody_awaits_is_no_call():
@@ -262,11 +265,11 @@ def test_what_nobody_awaits_is_no_call():
         return 1
 
     with pytest.raises(UnrepeatableError):
-        Seat(CONFIG, Pipes(), Witness(".")).take_turns(Call(later, lambda: ((), {})), calls=0)
+        Seat(CONFIG, Pipes({"first": True}), Witness(".")).take_turns(Call(later, lambda: ((), {})), calls=0)
 
 
 def test_a_second_benchmark_in_a_test_cannot_take_turns():
-    seat = Seat(CONFIG, Pipes(), Witness("."))
+    seat = Seat(CONFIG, Pipes({"first": True}), Witness("."))
     seat.take_turns(Call(int, lambda: ((), {})), calls=0)
     with pytest.raises(UnrepeatableError):
         seat.take_turns(Call(int, lambda: ((), {})), calls=0)

@@ -133,8 +133,11 @@ class PlainPairs:
         told = {name: seat.arrive(test) for name, seat in seats.items()}
         over = {name: message for name, message in told.items() if "over" in message}
         if not over:
-            taken = Taken(self.amounts, {name: _described(message) for name, message in told.items()})
             try:
+                # One after the other, as a first call may compile, on all CPUs.
+                for name in self._random.sample(list(seats), len(seats)):
+                    told[name] = seats[name].ask({"first": True}, "call")
+                taken = Taken(self.amounts, {name: _described(message) for name, message in told.items()})
                 self._take_turns(seats, told, taken)
             except _OverError as error:
                 over = {error.seat.name: error.message}
@@ -160,7 +163,7 @@ class PlainPairs:
             for name in (*order, *reversed(order)):
                 turn = take_turn(seats[name], taken, {"rounds": taken.rounds}, "rounds")
                 taken.turn(0, block, name, turn["rounds"][1:], turn["cpu_time"])
-        taken.memory = {name: {} for name in seats}
+        taken.memory = {name: _once(message) for name, message in told.items()}
         for name, seat in seats.items() if self._searching else ():
             taken.described[name] |= seat.ask({"finish": {"profiled": self._profiled}}, "sources")
 
@@ -262,13 +265,6 @@ class _Seat:
         while (message := self._early.pop(test.name, None)) is None:
             received = self._receive()
             self._early[received.get("test", test.name)] = received
-        if "stray" in message:
-            name, file = message["stray"]
-            raise UserError(
-                f"{self.side.title} has a module {name!r}, but it was imported from {file}, so no change in it could "
-                "be seen: add the folder that holds it in the repository to pytest's configuration, as in "
-                "`pythonpath = src`."
-            )
         return message
 
     def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
@@ -279,6 +275,13 @@ class _Seat:
         """
         self._channel.send(message)
         received = self._receive()
+        if "stray" in received:
+            name, file = received["stray"]
+            raise UserError(
+                f"{self.side.title} has a module {name!r}, but it was imported from {file}, so no change in it could "
+                "be seen: add the folder that holds it in the repository to pytest's configuration, as in "
+                "`pythonpath = src`."
+            )
         if answer not in received:
             raise _OverError(self, received)
         return dict(received)
@@ -302,6 +305,10 @@ class _Seat:
             why = message.message if isinstance(message, Failure) else f"its pytest ended early ({said})"
             self._died = {"over": "died", "message": why}
         return self._died
+
+
+def _once(message: Mapping[str, Any]) -> dict[str, float]:
+    return {"first_call": message["first"], **({"host_peak_memory": message["peak"]} if message["peak"] else {})}
 
 
 def _described(message: Mapping[str, Any]) -> dict[str, Any]:

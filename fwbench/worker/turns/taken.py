@@ -59,7 +59,8 @@ class Taken:
         flags: the fallback flags with which all ran.
         latency: seconds of a call, of the slowest program.
         rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
-        memory, sources: what each seat's process reports of its memory, and of the files that it has read.
+        memory, sources: what each seat's process reports of its memory and its first call, and of the files that it has
+            read.
         cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
         held: whether a process was held back in each try of a turn.
         paces: seconds in which two CPUs hand a number to each other, after each block (`fwbench.machine.pace`).
@@ -148,8 +149,9 @@ class Taken:
 
 
 def gated(peaks: Mapping[str, float], device: str) -> dict[str, float]:
-    """A side's memory under the names that the gate uses."""
+    """What a side's process reports once, under the names that the gate uses."""
     names = {
+        "first_call": "first_call",
         "program_memory": "program_memory",
         f"{'device' if device == 'gpu' else 'host'}_peak_memory": "peak_memory",
     }
