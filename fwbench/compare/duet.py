@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
+from fwbench.compare import speeds
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.findings import ORDER, Decision, Verdict
 from fwbench.compare.pair import Comparison, Fault, Of, Pair, Stage, alike, remarks_on
@@ -25,6 +26,7 @@ from fwbench.compare.statistics import (
     unfinished,
 )
 from fwbench.record.plain import PlainTest
+from fwbench.record.workload import Workload
 from fwbench.text import change
 
 # A larger change of time from a placing's first block to its last is reported; a logarithm.
@@ -223,7 +225,7 @@ class Duet(Generic[Of]):
             }
         held = sum(pair.held for pair in pairs)
         notes = (
-            _drift(statistics.median(pair.drift for pair in pairs)),
+            _odd(workload, pairs),
             _alike_sides(remarks, pairs[0].described),
             f"in {held} of {len(pairs)} pairs processes were stopped, or a quota of CPUs held them back"
             if held
@@ -286,7 +288,11 @@ def _of_changed(verdict: Verdict, threshold: float) -> Verdict:
     return replace(verdict, kind="regressed", note="its program has changed, and the whole interval is worse")
 
 
-def _drift(drift: float) -> str:
+def _odd(workload: Workload | PlainTest, pairs: Sequence[Pair]) -> str:
+    """What is odd about the times of its calls; empty: nothing."""
+    if isinstance(workload, PlainTest):
+        return speeds.remark(pairs)
+    drift = statistics.median(pair.drift for pair in pairs)
     if abs(drift) <= _DRIFT:
         return ""
     return (

@@ -40,6 +40,9 @@ from fwbench.worker.process.witness import Witness
 # Libraries whose versions a reader wants to know, where a test has imported them.
 _TOLD = ("numpy", "scipy", "pandas", "torch", "jax", "jaxlib", "tensorflow", "triton")
 
+# So many steps tell how long a step takes.
+_LAST = 3
+
 # What a run of pytest writes, compares or leaves out; here it does nothing of the like.
 _OFF: Mapping[str, Any] = {
     "benchmark_json": None,
@@ -88,11 +91,11 @@ class Call(Turns):
         self.result: Any = None
 
     def settle(self, steps: int) -> float:
-        """Run so many steps; return the seconds of the fastest one."""
+        """Run so many steps; return the seconds of the fastest of the last ones, as calls may become slower."""
         begun = self._computed()
-        seconds = list(self._timed(steps))
-        self.usual = min(seconds), (self._computed() - begun) / steps
-        return min(seconds)
+        fastest = min(list(self._timed(steps))[-_LAST:])
+        self.usual = fastest, (self._computed() - begun) / steps
+        return fastest
 
     def profile(self, root: str) -> list[tuple[str, str, int, float]]:
         """Functions, files, lines, and the seconds of a call that pass there.

@@ -16,6 +16,7 @@ from fwbench.plugin.seat import Call, Seat, UnrepeatableError
 from fwbench.record.plain import PlainTest
 from fwbench.worker.process.witness import Witness
 from fwbench.worker.turns.plain import Invocation, PlainPairs
+from fwbench.worker.turns.taken import Taken
 from tests.unit.shared import ALONE
 from tests.unit.test_duet import BASE, HEAD
 
@@ -245,6 +246,40 @@ def test_what_is_arranged_and_cleared_is_not_timed(monkeypatch):
     call = Call(lambda: later(1.0), lambda: later(10.0) or ((), {}), lambda: later(100.0))
     assert call.settle(3) == 1.0
     assert now[0] == 3 * 111.0
+
+
+def test_the_last_steps_tell_how_long_a_call_takes_that_becomes_slower(monkeypatch):
+    now, count = [0.0], []
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def slower():
+        count.append(1)
+        now[0] += len(count)
+
+    assert Call(slower, lambda: ((), {})).settle(9) == 7.0
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.019, 2), (0.021, 1)])
+def test_a_slow_call_is_a_turn_by_itself(tmp_path, seconds, calls):
+    class Asked:
+        def ask(self, message, answer):
+            rounds = message.get("rounds", 0)
+            return {"placed": seconds, "rounds": [seconds] * rounds, "cpu_time": seconds, "held": 0.0}
+
+    pairs = PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0)
+    taken = Taken(pairs.amounts, {})
+    told = {side: {"call": seconds, "calls": 0} for side in ("base", "head")}
+    pairs._take_turns({side: Asked() for side in told}, told, taken)
+    assert {side: len(stored) for side, stored in taken.pair("cpu", 1.0).rounds.items()} == dict.fromkeys(
+        told, 12 * calls
+    )
+
+
+def test_the_only_call_of_a_turn_counts():
+    pipes = Pipes({"calls": 1, "warm": 1, "padding": []}, {"rounds": 1})
+    Seat(CONFIG, pipes).take_turns(Call(int, lambda: ((), {})), calls=0)
+    turn = pipes.sent[-1]
+    assert (len(turn["rounds"]), turn["cpu_time"] >= 0) == (1, True)
 
 
 @pytest.mark.parametrize("numbers", [[1], [1, 2], range(9)])

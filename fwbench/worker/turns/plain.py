@@ -65,7 +65,7 @@ class PlainPairs:
     """
 
     # One placing, as no program can be moved. Turns are short, as there may be hundreds of tests.
-    amounts = Amounts(placings=1, blocks=6, turn=0.005, seconds=8.0)
+    amounts = Amounts(placings=1, blocks=6, turn=0.005, seconds=8.0, single=0.02)
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class PlainPairs:
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
                 turn = take_turn(seats[name], taken, {"rounds": taken.rounds}, "rounds")
-                taken.turn(0, block, name, turn["rounds"][1:], turn["cpu_time"])
+                taken.turn(0, block, name, turn["rounds"][min(1, taken.rounds - 1) :], turn["cpu_time"])
         taken.memory = {name: _once(message) for name, message in told.items()}
         for name, seat in seats.items() if self._searching else ():
             taken.described[name] |= seat.ask({"finish": {"profiled": self._profiled}}, "sources")

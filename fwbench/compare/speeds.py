@@ -1,0 +1,124 @@
+"""Names plain tests whose calls do not take one time: they have two speeds, by call or by process, or move steadily.
+
+None of these is a change: both sides have them alike, so a pair's difference is as likely above zero as below. But they
+make pairs scatter, and a reader can mend them. Each rule asks for what load does not do: it slows neighbouring calls
+together, and both sides of a pair, as they take turns.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.compare.pair import Pair
+from fwbench.text import change
+
+# Two speeds lie at least so far apart, and so many standard deviations of either: of 16 processes with one speed one
+# sample in 1,000 does, whether they scatter normally or with a heavy tail. Each speed has a share of the values, which
+# are so many at least.
+_DISTANCE, _DEVIATIONS, _FEWEST, _SHARE = math.log(1.05), 8.0, 8, 0.2
+
+# This share of calls may be slow for other reasons.
+_OUTLIERS = 0.05
+
+# Calls that alternate at random change speed about as often as fair draws do; in spells of load they change seldom.
+_CHANGES = 0.5
+
+# Calls that move do so by more than this logarithm in a process, and from each quarter of its calls to the next, in
+# this share of the processes. By chance one process in twelve does.
+_MOVED, _MOVING = 0.02, 0.75
+
+
+@dataclass(frozen=True)
+class _Speeds:
+    """Two speeds.
+
+    Attributes:
+        limit: a logarithm of seconds between the two.
+        apart: the logarithm of their ratio.
+    """
+
+    limit: float
+    apart: float
+
+
+def remark(pairs: Sequence[Pair]) -> str:
+    """What is odd about a plain test's calls; empty: nothing."""
+    processes = [np.log(pair.rounds[side]) for pair in pairs for side in ("base", "head")]
+    return _moving(processes) or _by_call(processes) or _by_process(processes)
+
+
+def _moving(processes: Sequence[NDArray[np.float64]]) -> str:
+    moved = []
+    for calls in processes:
+        levels = [float(np.median(quarter)) for quarter in np.array_split(calls, 4) if len(quarter)]
+        steps = [later - earlier for earlier, later in pairwise(levels)]
+        if len(steps) == 3 and (min(steps) > 0 or max(steps) < 0):
+            moved.append(levels[-1] - levels[0])
+    if len(moved) < max(4, _MOVING * len(processes)):
+        return ""
+    by = statistics.median(moved)
+    if abs(by) <= _MOVED or min(by * each for each in moved) < 0:
+        return ""
+    return (
+        f"its calls become {'slower' if by > 0 else 'faster'} with each one, {change(math.exp(by))} within a process: "
+        "look for what they keep; `benchmark.pedantic` with a `setup` gives each call a fresh state"
+    )
+
+
+def _by_call(processes: Sequence[NDArray[np.float64]]) -> str:
+    apart = []
+    for calls in processes:
+        speeds = _two_speeds(calls)
+        if speeds is None:
+            continue
+        slow = calls > speeds.limit
+        changes, share = np.count_nonzero(slow[1:] != slow[:-1]), slow.mean()
+        if changes >= _CHANGES * 2 * share * (1 - share) * (len(calls) - 1):
+            apart.append(speeds.apart)
+    if 2 * len(apart) <= len(processes):
+        return ""
+    return (
+        f"its calls have two speeds, {_shown(statistics.median(apart))} apart, by call: have each do the same work, as "
+        "with a fixed seed"
+    )
+
+
+def _by_process(processes: Sequence[NDArray[np.float64]]) -> str:
+    # Load slows some of a process's calls; the faster half of them tells its speed.
+    levels = np.array([np.quantile(calls, 0.25) for calls in processes])
+    speeds = _two_speeds(levels)
+    if speeds is None:
+        return ""
+    base, head = (levels[side::2] > speeds.limit for side in (0, 1))
+    # A change would have one speed on each side, and a spell of load one in each pair.
+    if not (0 < base.sum() < len(base) and 0 < head.sum() < len(head) and (base != head).any()):
+        return ""
+    return (
+        f"its processes have two speeds, {_shown(speeds.apart)} apart, on both sides: look for what differs by "
+        "process, as the order of a set or where memory lies"
+    )
+
+
+def _shown(apart: float) -> str:
+    return change(math.exp(apart), "{:.0%}".format)
+
+
+def _two_speeds(values: NDArray[np.float64]) -> _Speeds | None:
+    """The two speeds of calls or processes, from logarithms of seconds; None if they have one, or are too few."""
+    ordered = np.sort(values)[: len(values) - int(_OUTLIERS * len(values))]
+    fewest = math.ceil(_SHARE * len(ordered))
+    if len(ordered) < _FEWEST:
+        return None
+    splits = [(ordered[:count], ordered[count:]) for count in range(fewest, len(ordered) - fewest + 1)]
+    squares = [sum(((part - part.mean()) ** 2).sum() for part in parts) for parts in splits]
+    fast, slow = splits[int(np.argmin(squares))]
+    apart = float(slow.mean() - fast.mean())
+    deviation = math.sqrt(min(squares) / (len(ordered) - 2))
+    if apart < max(_DISTANCE, _DEVIATIONS * deviation):
+        return None
+    return _Speeds(float(fast[-1] + slow[0]) / 2, apart)

@@ -1,0 +1,122 @@
+"""Plain tests whose calls have two speeds or move, over made series of calls."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fwbench.compare.duet import Duet
+from fwbench.compare.pair import Pair
+from fwbench.compare.speeds import remark
+from fwbench.record.plain import PlainTest
+from tests.unit.test_duet import THRESHOLDS
+
+BY_CALL, BY_PROCESS = "calls have two speeds", "processes have two speeds"
+SLOWER, FASTER = "slower with each one", "faster with each one"
+
+
+def pairs_of(draw, count, calls=48):
+    """Pairs of processes, each with the calls that `draw` makes of logarithms of noise."""
+    rng = np.random.default_rng(count * calls)
+    made = []
+    for number in range(count):
+        logs = [
+            math.log(1e-4) + draw(rng, number, side) + rng.standard_t(3, calls) * 0.004 for side in ("base", "head")
+        ]
+        base, head = (np.exp(log).tolist() for log in logs)
+        difference = float(np.median(logs[1]) - np.median(logs[0]))
+        values = {side: {"latency": 1e-4, "cpu_time": 1e-4} for side in ("base", "head")}
+        described = {side: {"settings": {}, "versions": {}} for side in ("base", "head")}
+        differences = {"latency": difference, "cpu_time": 0.0}
+        made.append(Pair(differences, {"base": base, "head": head}, values, described, 0.0, 1.0))
+    return made
+
+
+def by_call(rng, number, side):
+    return np.where(rng.random(48) < 0.5, 0.0, 0.25)
+
+
+def by_process(rng, number, side):
+    return 0.25 * rng.integers(2)
+
+
+def growing(rng, number, side):
+    return np.linspace(0.0, 0.08, 48)
+
+
+def falling(rng, number, side):
+    return np.linspace(0.08, 0.0, 48)
+
+
+@pytest.mark.parametrize("count", [3, 8])
+@pytest.mark.parametrize(("draw", "said"), [(by_call, BY_CALL), (growing, SLOWER), (falling, FASTER)])
+def test_calls_with_two_speeds_and_calls_that_move_are_named(draw, said, count):
+    assert said in remark(pairs_of(draw, count))
+
+
+@pytest.mark.parametrize("count", [6, 8, 24])
+def test_processes_with_two_speeds_are_named(count):
+    assert BY_PROCESS in remark(pairs_of(by_process, count))
+
+
+def steady(rng, number, side):
+    return 0.0
+
+
+def changed(rng, number, side):
+    return 0.3 * (side == "head")
+
+
+def slow_spell_in_a_process(rng, number, side):
+    """For a quarter of each process's calls something else computes."""
+    begun = rng.integers(36)
+    return np.where((np.arange(48) >= begun) & (np.arange(48) < begun + 12), 0.5, 0.0)
+
+
+def slow_spell_of_pairs(rng, number, side):
+    return 0.3 * (number % 3 == 0)
+
+
+def warm_in_half_of_them(rng, number, side):
+    return growing(rng, number, side) if side == "head" else 0.0
+
+
+def scattered(rng, number, side):
+    return rng.standard_t(3, 48) * 0.1 + rng.normal() * 0.05
+
+
+@pytest.mark.parametrize("count", [3, 8, 24])
+@pytest.mark.parametrize(
+    "draw", [steady, changed, slow_spell_in_a_process, slow_spell_of_pairs, warm_in_half_of_them, scattered]
+)
+def test_noise_load_and_changes_are_not_named(draw, count):
+    """A change has one speed on each side; load slows neighbours, and both sides of a pair."""
+    assert remark(pairs_of(draw, count)) == ""
+
+
+def test_few_calls_are_enough_to_fail_nothing():
+    assert remark(pairs_of(lambda *_: 0.0, 3, calls=1)) == remark([]) == ""
+
+
+@pytest.mark.parametrize("draw", [by_call, by_process, growing])
+def test_none_of_them_is_a_false_alarm(draw):
+    """Of 100 gates of unchanged code at most one fails."""
+    failed = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        drawn = iter(range(100))
+
+        def play(wanted, arrived, rng=rng, drawn=drawn):
+            for test in wanted:
+                number = next(drawn)
+                logs = {side: draw(rng, number, side) + rng.standard_t(3, 48) * 0.004 for side in ("base", "head")}
+                # The fastest of two calls of each turn counts.
+                levels = {side: float(np.mean(log.reshape(24, 2).min(axis=1))) for side, log in logs.items()}
+                pair = pairs_of(lambda *_: 0.0, 1)[0]
+                pair.differences["latency"] = levels["head"] - levels["base"]
+                arrived(test, pair)
+
+        duet = Duet({PlainTest("a"): {"latency": THRESHOLDS["latency"]}})
+        duet.play(play)
+        failed += duet.comparisons()[PlainTest("a")].kind == "regressed"
+    assert failed <= 1
