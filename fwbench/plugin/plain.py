@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -79,12 +78,12 @@ def equip(item: pytest.Item, judge: Callable[[], bool]) -> None:
     Args:
         judge: fails or skips it; returns whether it is to be run in the usual way.
     """
-    usual: Any = type(item)
+    setup, runtest = item.setup, item.runtest
 
     def run() -> None:
         if judge():
-            usual.setup(item)
-            usual.runtest(item)
+            setup()
+            runtest()
 
     # Its fixtures are not needed, unless it is run in the usual way.
     item.setup = lambda: None  # type: ignore[method-assign]

@@ -21,7 +21,7 @@ from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
-from fwbench.plugin import ending, plain, plan, pooling, replaying, resuming, saving, spreading
+from fwbench.plugin import ending, marked, plain, plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
 from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
@@ -148,6 +148,8 @@ class Run:
         if self._usage_error:
             raise self._usage_error
         self._refuse_unknown_models()
+        for item in items if self._is_duet else ():
+            marked.adopt(item)
         deselected = [item for item in items if left_out(item, self.gate)]
         if deselected:
             config.hook.pytest_deselected(items=deselected)

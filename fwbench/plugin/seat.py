@@ -33,6 +33,7 @@ from fwbench.machine import versions
 from fwbench.machine.holes import watched
 from fwbench.meters import sampling
 from fwbench.meters.memory import host_peak, trim_heap
+from fwbench.plugin import marked
 from fwbench.worker.process.pipes import Pipes
 from fwbench.worker.process.player import Turns, stray
 from fwbench.worker.process.witness import Witness
@@ -200,6 +201,10 @@ class Seat:
             return pedantic(*asked.args, **asked.kwargs)
 
         of_benchmark.__call__, of_benchmark.pedantic = played, pedantically
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Make calls of tests that pytest-codspeed would measure, before pytest-benchmark leaves them out."""
+        marked.adopt(item)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

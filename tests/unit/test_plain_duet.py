@@ -11,7 +11,7 @@ import pytest
 
 from fwbench.compare.pair import Pair
 from fwbench.gates import kept
-from fwbench.plugin import plain
+from fwbench.plugin import marked, plain
 from fwbench.plugin.seat import Call, Seat, UnrepeatableError
 from fwbench.record.plain import PlainTest
 from fwbench.worker.process.witness import Witness
@@ -72,7 +72,20 @@ def test_skips(benchmark):
 
 def test_without():
     raise AssertionError
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("n", [1, 2])
+def test_marked(n, given):
+    assert words.nap() + 2 == given
+
+
+@pytest.mark.benchmark
+def test_marked_new():
+    assert words.same() == 2
 """
+# Behaves as pytest-codspeed does where it is installed and not switched on: it registers itself under its name.
+CODSPEED = "def pytest_configure(config):\n    config.pluginmanager.register(object(), 'codspeed_plugin')\n"
 SETTINGS = '[tool.pytest.ini_options]\ntestpaths = ["bench"]\npythonpath = ["src"]\nfilterwarnings = ["ignore"]\n'
 
 
@@ -86,12 +99,13 @@ def ran(folder, *command, **variables):
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """A repository with a commit, without fwbench in it."""
-    return committed(tmp_path_factory.mktemp("words"), BENCHMARKS, SETTINGS)
+    return committed(tmp_path_factory.mktemp("words"), BENCHMARKS.replace("test_marked_new", "test_of_old"), SETTINGS)
 
 
 def committed(folder, benchmarks, settings):
     """The folder as a repository of these."""
-    for name, text in {"src/words.py": SOURCE, "bench/test_words.py": benchmarks, "pyproject.toml": settings}.items():
+    files = {"src/words.py": SOURCE, "bench/test_words.py": benchmarks, "pyproject.toml": settings}
+    for name, text in {**files, "conftest.py": CODSPEED}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     ran(folder, "git", "init", "-q")
@@ -136,6 +150,44 @@ def test_a_slower_call_fails_its_test(changed):
     assert changed.found["test_nap"]["latency"][0] == "regressed"
     assert changed.tests["test_nap"] == "failure"
     assert changed.code == 1
+
+
+def test_what_pytest_codspeed_would_measure_as_a_whole_takes_turns(changed):
+    """Also each of several tests of one function; and one that base has not is run, and measured, in the usual way."""
+    for name in ("test_marked[1]", "test_marked[2]"):
+        assert changed.found[name]["latency"][0] == "regressed"
+        assert changed.tests[name] == "failure"
+    assert changed.found["test_marked_new"][""][0] == "new"
+    assert changed.tests["test_marked_new"] == "passed"
+    assert "test_marked_new" in changed.said.partition("fwbench: duet")[0]
+
+
+@pytest.mark.parametrize(
+    ("codspeed", "source", "adopted"),
+    [
+        (True, "@pytest.mark.benchmark\ndef test_x(tmp_path): assert tmp_path.exists()", True),
+        (True, "@pytest.mark.codspeed_benchmark\ndef test_x(): pass", True),
+        (True, "@pytest.mark.benchmark\nasync def test_x(): pass", True),
+        (True, "@pytest.mark.benchmark\ndef test_x(benchmark): pass", False),
+        (True, "def test_x(): pass", False),
+        # Then the marker is pytest-benchmark's, or somebody's own.
+        (False, "@pytest.mark.benchmark\ndef test_x(): pass", False),
+    ],
+)
+def test_a_marked_test_is_a_benchmark_where_pytest_codspeed_is_installed(pytester, codspeed, source, adopted):
+    pytester.makeini("[pytest]\nmarkers = codspeed_benchmark: as pytest-codspeed has it")
+    (item,) = pytester.getitems(f"import pytest\n\n{source}\n")
+    if codspeed:
+        item.config.pluginmanager.register(object(), "codspeed_plugin")
+    run = item.runtest
+    marked.adopt(item)
+    assert (item.runtest != run) is adopted
+    if adopted:
+        item.funcargs = {"benchmark": lambda call: calls.append(call), "tmp_path": pytester.path}
+        calls = []
+        item.runtest()
+        # A coroutine is pytest's to run.
+        assert (calls == [run]) is ("async" in source)
 
 
 def test_unchanged_calls_pass(changed):
