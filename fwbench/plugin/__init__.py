@@ -2,7 +2,7 @@
 
 It is loaded in every project of an environment that fwbench is installed in, so it does and imports next to nothing
 until an option of fwbench's is given or a test bears a marker of fwbench's. What happens then lies in
-`fwbench.plugin.run`.
+`fwbench.plugin.run`. Without one, `fwbench.plugin.waiting` alone looks at benchmarks, where a framework is imported.
 
 PYTEST_DONT_REWRITE: a root conftest.py may name this module before or after pytest finds it by its entry point.
 """
@@ -39,6 +39,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
+    if _can_measure(config):
+        from fwbench.plugin import waiting
+
+        config.pluginmanager.register(waiting, waiting.__name__)
     if options.given(config):
         active(config)
 

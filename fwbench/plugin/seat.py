@@ -33,7 +33,7 @@ from fwbench.machine import versions
 from fwbench.machine.holes import watched
 from fwbench.meters import sampling
 from fwbench.meters.memory import host_peak, trim_heap
-from fwbench.plugin import marked
+from fwbench.plugin import marked, waiting
 from fwbench.worker.process.pipes import Pipes
 from fwbench.worker.process.player import Turns, stray
 from fwbench.worker.process.witness import Witness
@@ -145,11 +145,7 @@ class Call(Turns):
         self.result = result
 
     def _ready(self) -> None:
-        """Wait for what a framework has only begun to compute."""
-        if jax := sys.modules.get("jax"):
-            jax.block_until_ready(self.result)
-        if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
-            torch.cuda.synchronize()
+        waiting.wait_for(self.result)
 
 
 class Seat:
@@ -326,7 +322,9 @@ def main() -> None:
     if config is None:
         return
     os.chdir(config["folder"])
-    own = ("-p", "fwbench.plugin", "-o", f"cache_dir={config['caches']}", "--continue-on-collection-errors")
+    # Its calls are waited for.
+    unwatched = ("-p", f"no:{waiting.__name__}")
+    own = ("-p", "fwbench.plugin", *unwatched, "-o", f"cache_dir={config['caches']}", "--continue-on-collection-errors")
     with Witness(config["root"], own_package=True) as witness:
         code = pytest.main([*config["arguments"], *own], plugins=[Seat(config, pipes, witness)])
     pipes.send({"ended": int(code)})

@@ -1,0 +1,141 @@
+"""Benchmarks of pytest-benchmark's that have measured only the start of their work, told at the end of the run.
+
+JAX, and PyTorch on CUDA, may compute what a call returns after it has returned. Such a call is made a few times more,
+and waited for. `fwbench.plugin` registers this module in every run; it imports no framework, and looks for those that
+are imported.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
+
+_STARTS = pytest.StashKey[list[str]]()
+
+# Calls that are waited for, and the seconds after which no further one is made.
+_CALLS, _PATIENCE = 5, 0.5
+# With its result a call takes so many times as long as what was measured, else nothing is said.
+_MORE = 1.2
+
+# What a call is given, by position and by name.
+_Given = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+def wait_for(result: object) -> None:
+    """Wait for what a framework has only begun to compute."""
+    if jax := sys.modules.get("jax"):
+        jax.block_until_ready(result)
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _may_be_computing(result: object) -> bool:
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized():
+        return True
+    return jax is not None and any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(result))
+
+
+class _Watched(BenchmarkFixture):
+    """The fixture `benchmark`, which looks at each call once it is measured.
+
+    Attributes:
+        starts: sentences on those that measured only a start.
+    """
+
+    starts: list[str]
+
+    def __call__(self, function_to_benchmark: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        result = super().__call__(function_to_benchmark, *args, **kwargs)  # type: ignore[no-untyped-call]
+        self._look(result, function_to_benchmark, lambda: (args, kwargs), None)
+        return result
+
+    def pedantic(
+        self,
+        target: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        setup: Callable[[], _Given | None] | None = None,
+        teardown: Callable[..., object] | None = None,
+        rounds: int = 1,
+        warmup_rounds: int = 0,
+        iterations: int = 1,
+    ) -> Any:
+        __tracebackhide__ = True
+        asked = args, kwargs, setup, teardown, rounds, warmup_rounds, iterations
+        result = super().pedantic(target, *asked)  # type: ignore[no-untyped-call]
+        # One that was called once may not be repeatable.
+        if setup or rounds * iterations + warmup_rounds > 1:
+            self._look(result, target, lambda: (setup and setup()) or (args, kwargs or {}), teardown)
+        return result
+
+    def _look(
+        self,
+        result: object,
+        call: Callable[..., Any],
+        arrange: Callable[[], _Given],
+        clear: Callable[..., object] | None,
+    ) -> None:
+        if not self.enabled or self.stats is None:
+            return
+        # Whatever goes wrong here is no fault of the test.
+        with contextlib.suppress(Exception):
+            if _may_be_computing(result):
+                # All calls that were measured may be waiting in a queue.
+                wait_for(result)
+                measured = self.stats.stats.median
+                begun, whole = _fastest(call, arrange, clear)
+                if whole > _MORE * max(begun, measured):
+                    self.starts.append(_sentence(self.fullname, measured, whole))
+
+
+def _fastest(
+    call: Callable[..., Any], arrange: Callable[[], _Given], clear: Callable[..., object] | None
+) -> tuple[float, float]:
+    """Seconds of the fastest of a few calls until it returned, and until its result was computed."""
+    timed: list[tuple[float, float]] = []
+    end = time.perf_counter() + _PATIENCE
+    while len(timed) < _CALLS and (not timed or time.perf_counter() < end):
+        args, kwargs = arrange()
+        with PauseInstrumentation():  # type: ignore[no-untyped-call]
+            begun = time.perf_counter()
+            result = call(*args, **kwargs)
+            returned = time.perf_counter()
+            wait_for(result)
+            computed = time.perf_counter()
+            wait_for(result)
+            # Waiting itself takes some time, and now there is nothing to wait for.
+            waiting = time.perf_counter() - computed
+        timed.append((returned - begun, computed - begun - waiting))
+        if clear:
+            clear(*args, **kwargs)
+    return min(timed, key=lambda both: both[1])
+
+
+def _sentence(name: str, measured: float, whole: float) -> str:
+    from fwbench.report import units
+
+    shown = f"{units.seconds(measured)}, and {units.seconds(whole)} with its result"
+    return f"{name} measured only the start of its work: {shown}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Generator[None, Any, Any]:
+    """Watch pytest-benchmark's fixture, and nobody else's of that name."""
+    value = yield
+    if fixturedef.argname == "benchmark" and type(value) is BenchmarkFixture:
+        vars(value)["starts"] = request.config.stash.setdefault(_STARTS, [])
+        value.__class__ = _Watched
+    return value
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Tell which tests have measured only the start of their work."""
+    for sentence in config.stash.get(_STARTS, ()):
+        terminalreporter.write_line(f"fwbench: {sentence}", yellow=True)
