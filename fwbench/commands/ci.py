@@ -1,6 +1,7 @@
 """`fwbench ci`: what a workflow of GitHub Actions runs, so that its own steps are a line each."""
 
 import argparse
+import json
 import os
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 from fwbench import git
 from fwbench.commands import github
+from fwbench.compare.findings import Outcome
 from fwbench.errors import UserError
 from fwbench.record import files
 from fwbench.report import outcome_file, verdicts
@@ -67,13 +69,16 @@ def _duet(options: argparse.Namespace) -> int:
     ]
     print(f"base is {base}\n{shlex.join(command)}", flush=True)
     code = _run(command)
+    why, outcome = f"pytest ended with exit code {code}.", None
     try:
-        text = _told(summary, f"pytest ended with exit code {code}.")
+        outcome = _found(summary)
     except UserError as error:
         print(f"fwbench: {error}", file=sys.stderr)
-        text = _nothing(f"pytest ended with exit code {code}, and its summary cannot be read.")
-    # Without this file the next workflow would take the folder for whole; GitHub's page is for readers alone.
-    if not _leave(files.write, options.out / "summary.md", text):
+        why = f"pytest ended with exit code {code}, and its summary cannot be read."
+    text = _told(outcome, why)
+    # Without these files the next workflow would take the folder for whole; GitHub's page is for readers alone.
+    left = {"summary.md": text, "badge.json": json.dumps(verdicts.badge(outcome))}
+    if not all(_leave(files.write, options.out / name, written) for name, written in left.items()):
         code = code or UserError.EXIT_CODE
     if shown := os.environ.get("GITHUB_STEP_SUMMARY"):
         _leave(files.append, Path(shown), text)
@@ -109,7 +114,7 @@ def _run(command: Sequence[str]) -> int:
 
 def _comment(options: argparse.Namespace) -> int:
     name, data = github.event()
-    text = _told(options.out / _SUMMARY, "The run says why.")
+    text = _told(_found(options.out / _SUMMARY), "The run says why.")
     commit = github.sha(
         github.within(data, "workflow_run", "head_sha") or github.within(data, "pull_request", "head", "sha")
     )
@@ -129,16 +134,19 @@ def _comment(options: argparse.Namespace) -> int:
     return 0
 
 
-def _told(summary: Path, otherwise: str) -> str:
-    """What was found, or that nothing was: an older comment must not stand for this commit."""
+def _found(summary: Path) -> Outcome | None:
+    """The outcome of a run; None if it has compared nothing.
+
+    Raises:
+        UserError: the file is no summary.
+    """
     # pytest makes an empty one before it measures, to see that it can.
-    if summary.exists() and summary.stat().st_size:
-        return verdicts.markdown(outcome_file.read(summary))
-    return _nothing(otherwise)
+    return outcome_file.read(summary) if summary.exists() and summary.stat().st_size else None
 
 
-def _nothing(why: str) -> str:
-    return f"**fwbench: nothing was compared.** {why}\n"
+def _told(outcome: Outcome | None, otherwise: str) -> str:
+    """What was found, or that nothing was: an older comment must not stand for this commit."""
+    return verdicts.markdown(outcome) if outcome else f"**fwbench: nothing was compared.** {otherwise}\n"
 
 
 def _split(arguments: str) -> list[str]:

@@ -50,5 +50,5 @@ def _compare(options: argparse.Namespace) -> int:
     print("\n".join(verdicts.lines(outcome)))
     if options.summary:
         with files.writing("choose another file with --summary."):
-            outcome_file.write(options.summary, outcome)
+            outcome_file.write(options.summary, outcome, outcome.exit_code)
     return outcome.exit_code

@@ -1,6 +1,7 @@
 """What a comparison has found, benchmark by benchmark and metric by metric, and the exit code that it deserves."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +26,9 @@ ORDER: tuple[Kind, ...] = (
     "new",
     "unchanged",
 )
-_FAILING = ("failed", "regressed", "changed", "missing")
+FAILING: tuple[Kind, ...] = ("failed", "regressed", "changed", "missing")
+# Kinds that stand beside what became of a benchmark's times.
+BESIDE: tuple[Kind, ...] = ("different", "program")
 _COMPARED = ("regressed", "improved", "unchanged", "inconclusive", "changed")
 
 OK, WORSE, NOTHING = 0, 1, 4
@@ -107,7 +110,28 @@ class Outcome:
             1 where a benchmark is worse, failed or missing, unless its own test was judged by that; else 4 where
             nothing could be compared, or something could not; else 0.
         """
-        if any(finding.kind in _FAILING and not finding.in_test for finding in self.findings):
+        if any(finding.kind in FAILING and not finding.in_test for finding in self.findings):
             return WORSE
         kinds = {finding.kind for finding in self.findings}
         return OK if kinds.intersection(_COMPARED) and "incomparable" not in kinds else NOTHING
+
+    @property
+    def counts(self) -> Mapping[Kind, int]:
+        """The number of benchmarks by the gravest that became of each, the gravest first."""
+        gravest: dict[str, int] = {}
+        for finding in self.findings:
+            if finding.kind not in BESIDE and finding.benchmark != ALL:
+                rank = ORDER.index(finding.kind)
+                gravest[finding.benchmark] = min(rank, gravest.get(finding.benchmark, rank))
+        counts = Counter(gravest.values())
+        return {ORDER[rank]: counts[rank] for rank in sorted(counts)}
+
+    def reason(self, exit_code: int) -> str:
+        """The reason for the exit code with which a run with this comparison ended, in a phrase."""
+        if exit_code == OK:
+            return "no benchmark fails the run"
+        grave = {WORSE: FAILING, NOTHING: ("incomparable",)}.get(exit_code, ())
+        counted = [f"{count} {kind}" for kind, count in self.counts.items() if kind in grave]
+        if not counted and exit_code == self.exit_code == NOTHING:
+            return "nothing was compared"
+        return ", ".join(counted) or f"pytest ended with exit code {exit_code}"

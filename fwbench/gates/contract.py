@@ -87,16 +87,22 @@ class Gate:
         outcome = self.outcome()
         return outcome is not None and any(finding.kind == "different" for finding in outcome.findings)
 
-    def finish(self, status: int) -> int:
-        """The tests are over: write the summary, and make the run's exit status of what its tests make it."""
+    def status(self, status: int) -> int:
+        """The tests are over: make the run's exit status of what its tests make it."""
         outcome = self.outcome()
-        if outcome is None:
-            return status
-        if self._summary:
-            outcome_file.write(self._summary, outcome)
-        if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        if outcome is None or status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status
         return outcome.exit_code or status
+
+    def write(self, status: int) -> None:
+        """Write the summary of a run with this exit status.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        outcome = self.outcome()
+        if self._summary and outcome:
+            outcome_file.write(self._summary, outcome, status)
 
     def lines(self, journal: Path | None) -> list[str]:
         """What it has found, for the end of the terminal's output.

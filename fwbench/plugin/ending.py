@@ -1,15 +1,57 @@
-"""What a run writes at the end of the terminal's output."""
+"""The end of a run: its exit status, and what it writes at the end of the terminal's output."""
 
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from fwbench.gates import Gate
+from fwbench.gates.options import DIFFERENT
 from fwbench.plugin.resuming import OPTION, Resumed, shortest
-from fwbench.plugin.session import Session
+from fwbench.plugin.session import Session, unkept
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.report import summary
+from fwbench.report.cases import cases
+from fwbench.report.evidence import differ
+
+_WELL = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def finish(run: pytest.Session, session: Session | None, gate: Gate | None, unwritten: list[str]) -> None:
+    """Set the run's exit status, end its workers, and write the gate's summary, which tells that status.
+
+    Args:
+        session: None: nothing was measured.
+        gate: the gate that judges the run; None: none does.
+        unwritten: for each file that the run could not write, a sentence that says so; further ones are added.
+    """
+    measurements = session.measurements if session else []
+
+    def own_up() -> None:
+        """Let no run end well whose files could not be written, or that could measure nothing."""
+        if (unwritten or unmeasured(measurements)) and run.exitstatus in _WELL:
+            run.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    if gate:
+        run.exitstatus = gate.status(int(run.exitstatus))
+    strict = DIFFERENT in run.config.getoption("fwbench_fail")
+    told = gate is not None and gate.differs
+    if strict and run.exitstatus == pytest.ExitCode.OK and (told or differ(cases(measurements))):
+        run.exitstatus = pytest.ExitCode.TESTS_FAILED
+    try:
+        if session:
+            session.close()
+    except OSError as error:
+        unwritten.append(unkept(error))
+    own_up()
+    if gate:
+        try:
+            gate.write(int(run.exitstatus))
+        except OSError as error:
+            unwritten.append(f"{error.filename} cannot be written ({error.strerror})")
+            own_up()
 
 
 def write(

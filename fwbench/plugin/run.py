@@ -34,8 +34,6 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import cases
-from fwbench.report.evidence import differ
 from fwbench.suite.profiles import TURNS, Protocol
 from fwbench.worker.client import interrupts, starting
 
@@ -380,23 +378,7 @@ class Run:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Let the gate set the exit status, and end the workers."""
-        if self.gate and self._ran:
-            try:
-                session.exitstatus = self.gate.finish(int(session.exitstatus))
-            except OSError as error:
-                self._unwritten.append(f"{error.filename} cannot be written ({error.strerror})")
-        strict = gate_options.DIFFERENT in self._config.getoption("fwbench_fail")
-        told = bool(self.gate and self._ran and self.gate.differs)
-        if strict and session.exitstatus == pytest.ExitCode.OK and (told or differ(cases(self._measurements))):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        try:
-            if self._begun_session:
-                self._begun_session.close()
-        except OSError as error:
-            self._unwritten.append(unkept(error))
-        fault = self._unwritten or ending.unmeasured(self._measurements)
-        if fault and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        ending.finish(session, self._begun_session, self.gate if self._ran else None, self._unwritten)
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """Release what the gate holds."""

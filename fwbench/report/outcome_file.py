@@ -1,13 +1,14 @@
 """A comparison as a file: Markdown for readers, or JSON for a program that trusts nobody's Markdown.
 
 A pull request from a fork may have changed the program that wrote the file. So a job with write access takes JSON,
-checks every value in it, and makes the Markdown itself.
+checks every value in it, and makes the Markdown itself. `docs/summary.schema.json` says what is in it.
 """
 
 import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.findings import Finding, Outcome
@@ -19,14 +20,32 @@ from fwbench.report import verdicts
 _LARGEST = 8 * 2**20
 
 
-def write(path: Path, outcome: Outcome) -> None:
+SCHEMA = 1
+
+
+def write(path: Path, outcome: Outcome, exit_code: int) -> None:
     """Write an outcome, as JSON if the path ends in `.json`, else as Markdown.
+
+    Args:
+        exit_code: of the run.
 
     Raises:
         OSError: it could not be written.
     """
-    text = f"{json.dumps(dataclasses.asdict(outcome))}\n" if path.suffix == ".json" else verdicts.markdown(outcome)
+    text = verdicts.markdown(outcome)
+    if path.suffix == ".json":
+        told = {"exit_code": exit_code, "reason": outcome.reason(exit_code), "counts": outcome.counts}
+        text = f"{json.dumps({'schema': SCHEMA, **told, **_finite(dataclasses.asdict(outcome))}, allow_nan=False)}\n"
     files.write(path, text)
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for every number that JSON has not: an infinite one is an interval's open end."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read(path: Path) -> Outcome:
@@ -39,7 +58,10 @@ def read(path: Path) -> Outcome:
     import msgspec
 
     try:
-        outcome = msgspec.convert(json.loads(files.read(path, _LARGEST).decode()), Outcome)
+        data = json.loads(files.read(path, _LARGEST).decode(), object_hook=_opened)
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise ValueError(f"it is not of schema {SCHEMA}")
+        outcome = msgspec.convert(data, Outcome)
         if not all(map(_sound, outcome.findings)) or not math.isfinite(outcome.seconds or 0.0):
             raise ValueError("a number, an interval or a metric that fwbench does not write")
         return outcome
@@ -47,6 +69,15 @@ def read(path: Path) -> Outcome:
         raise UserError(f"{path} is no summary of this version of fwbench") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
+
+
+def _opened(data: dict[str, Any]) -> dict[str, Any]:
+    """A verdict with the infinite ends of its interval, which are null in the file; whatever else is left as it is."""
+    interval = data.get("interval")
+    if isinstance(interval, list):
+        ends = zip(interval, (0.0, math.inf), strict=False)
+        data["interval"] = [open_end if end is None else end for end, open_end in ends] + interval[2:]
+    return data
 
 
 def _sound(finding: Finding) -> bool:

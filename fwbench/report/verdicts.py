@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from fwbench import text
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.findings import ALL, ORDER, Finding, Outcome
+from fwbench.compare.findings import BESIDE, FAILING, ORDER, Finding, Kind, Outcome
 from fwbench.report import units
 
 _HEADER = ("benchmark", "metric", "base", "head", "change", "interval", "from", "verdict")
@@ -23,8 +24,10 @@ _SAYS = {
     "different": "HEAD computes something else",
     "program": "with a changed program",
 }
-# The kinds that stand beside what became of a benchmark's times.
-_BESIDE = ("different", "program")
+# The kinds of rows that a pull request's summary counts and does not show.
+_ALIKE: tuple[Kind, ...] = ("unchanged", "inconclusive")
+# The kinds of which a badge tells the first that there is.
+_TOLD_BY_BADGE: tuple[Kind, ...] = (*FAILING, "incomparable", "improved", "unchanged", "inconclusive", "new")
 
 
 def lines(outcome: Outcome) -> list[str]:
@@ -47,29 +50,25 @@ def lines(outcome: Outcome) -> list[str]:
 
 def headline(outcome: Outcome) -> str:
     """One sentence: how many benchmarks are what."""
-    gravest: dict[str, int] = {}
+    counts, compared = outcome.counts, sum(outcome.counts.values())
+    if not counts:
+        return "nothing was compared"
+    number = "1 benchmark" if compared == 1 else f"{compared} benchmarks"
+    sentences = [f"{number}: {', '.join(f'{count} {_SAYS.get(kind, kind)}' for kind, count in counts.items())}"]
     beside = {
         says: {finding.benchmark for finding in outcome.findings if finding.kind == kind}
         for kind, says in (("different", "computing something else"), ("program", _SAYS["program"]))
     }
-    for finding in outcome.findings:
-        if finding.kind not in _BESIDE and finding.benchmark != ALL:
-            rank = ORDER.index(finding.kind)
-            gravest[finding.benchmark] = min(rank, gravest.get(finding.benchmark, rank))
-    if not gravest:
-        return "nothing was compared"
-    counts = [(kind, sum(rank == at for rank in gravest.values())) for at, kind in enumerate(ORDER)]
-    number = "1 benchmark" if len(gravest) == 1 else f"{len(gravest)} benchmarks"
-    sentences = [f"{number}: {', '.join(f'{count} {_SAYS.get(kind, kind)}' for kind, count in counts if count)}"]
     sentences += [f"{len(names)} {says}" for says, names in beside.items() if names]
     if outcome.seconds is not None:
-        sentences.append(f"{outcome.seconds / len(gravest):.1f} s a benchmark")
+        sentences.append(f"{outcome.seconds / compared:.1f} s a benchmark")
     return "; ".join(sentences)
 
 
 def markdown(outcome: Outcome) -> str:
-    """For a pull request: the headline, changed programs, a table of whatever else is not unchanged, and the notes."""
-    findings = [finding for finding in _sorted(outcome) if finding.metric and finding.kind != "unchanged"]
+    """For a pull request: the headline, changed programs, a table of differences, the notes, what is left out."""
+    shown = [finding for finding in _sorted(outcome) if not finding.metric or finding.kind not in _ALIKE]
+    findings = [finding for finding in shown if finding.metric]
     table = (
         [_bar(_HEADER), f"|{' --- |' * len(_HEADER)}", *(_bar(_row(finding)) for finding in findings)]
         if findings
@@ -79,10 +78,32 @@ def markdown(outcome: Outcome) -> str:
         f"**fwbench: {headline(outcome)}**",
         _list(_programs(outcome)),
         "\n".join(table),
-        _list(_notes(outcome)),
+        _list([*_told([finding for finding in shown if finding.kind not in BESIDE]), *_alike(outcome), *outcome.notes]),
         f"{text.markdown(outcome.head, _LONGEST)}, against {text.markdown(outcome.base, _LONGEST)}.",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def badge(outcome: Outcome | None) -> dict[str, Any]:
+    """For shields.io: the gravest difference, as JSON of the kind that its endpoint badge reads.
+
+    Args:
+        outcome: None: nothing was compared.
+    """
+    counts = outcome.counts if outcome else {}
+    kind = next((kind for kind in _TOLD_BY_BADGE if kind in counts), None)
+    message = f"{counts[kind]} {_SAYS.get(kind, kind)}" if kind else "nothing compared"
+    colour = "red" if kind in FAILING else "brightgreen" if kind in ("improved", "unchanged") else "lightgrey"
+    return {"schemaVersion": 1, "label": "benchmarks", "message": message, "color": colour}
+
+
+def _alike(outcome: Outcome) -> list[str]:
+    """A line that counts the rows that show no difference, and names benchmarks that are not decided."""
+    rows = {kind: [f.benchmark for f in outcome.findings if f.metric and f.kind == kind] for kind in _ALIKE}
+    counted = [f"{len(names)} {kind}" for kind, names in rows.items() if names]
+    undecided = list(dict.fromkeys(rows["inconclusive"]))
+    named = f" ({_named(undecided)})" if undecided else ""
+    return [f"rows without a difference, not shown here: {', '.join(counted)}{named}"] if counted else []
 
 
 def _sorted(outcome: Outcome) -> list[Finding]:
@@ -90,11 +111,11 @@ def _sorted(outcome: Outcome) -> list[Finding]:
 
 
 def _programs(outcome: Outcome) -> list[str]:
-    return _told([finding for finding in _sorted(outcome) if finding.kind in _BESIDE])
+    return _told([finding for finding in _sorted(outcome) if finding.kind in BESIDE])
 
 
 def _notes(outcome: Outcome) -> list[str]:
-    return [*_told([finding for finding in _sorted(outcome) if finding.kind not in _BESIDE]), *outcome.notes]
+    return [*_told([finding for finding in _sorted(outcome) if finding.kind not in BESIDE]), *outcome.notes]
 
 
 def _told(findings: Sequence[Finding]) -> list[str]:
@@ -107,9 +128,13 @@ def _told(findings: Sequence[Finding]) -> list[str]:
     notes = []
     for (says, note), metrics in names.items():
         named = [f"{name} ({', '.join(of)})" if of else name for name, of in metrics.items()]
-        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        notes.append(f"{', '.join(named[:_NAMED])}{more}: {says}{f': {note}' if note else ''}")
+        notes.append(f"{_named(named)}: {says}{f': {note}' if note else ''}")
     return notes
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import jsonschema
 import pytest
 import yaml
 from markdown_it import MarkdownIt
@@ -22,6 +23,7 @@ from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
 from fwbench.report import outcome_file, verdicts
 from tests.unit.shared import ALONE
+from tools.summary_schema import exported
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = '$(touch pwned)"; touch pwned; `touch pwned` --upload-pack=touch'
@@ -259,7 +261,8 @@ def test_the_summary_is_on_the_jobs_page_after_what_is_there(
     tmp_path, origin, checkout, event, pytest_stub, monkeypatch
 ):
     folder = checkout("refs/pull/1/merge")
-    pytest_stub(1, json.dumps(dataclasses.asdict(outcome("torch-mlp-inference-b1"))))
+    outcome_file.write(tmp_path / "x.json", outcome("torch-mlp-inference-b1"), 1)
+    pytest_stub(1, (tmp_path / "x.json").read_text())
     event("pull_request", pull_request=pull_request(origin[1]))
     page = tmp_path / "page"
     page.write_text("before\n")
@@ -267,6 +270,7 @@ def test_the_summary_is_on_the_jobs_page_after_what_is_there(
     assert main(["ci", "duet"]) == 1
     assert page.read_text() == f"before\n{(folder / 'fwbench-ci' / 'summary.md').read_text()}"
     assert "| torch-mlp-inference-b1 | latency | 1.00 ms | 1.30 ms | +30.0% |" in page.read_text()
+    assert json.loads((folder / "fwbench-ci" / "badge.json").read_text()) == verdicts.badge(outcome("x"))
 
 
 @pytest.mark.parametrize("left", [None, ""])
@@ -274,12 +278,13 @@ def test_a_run_that_compared_nothing_says_so_and_leaves_no_older_summary(origin,
     """pytest makes an empty file before it measures."""
     folder = checkout("refs/pull/1/merge")
     (folder / "fwbench-ci").mkdir()
-    outcome_file.write(folder / "fwbench-ci" / "summary.json", outcome("older"))
+    outcome_file.write(folder / "fwbench-ci" / "summary.json", outcome("older"), 1)
     pytest_stub(4, left)
     event("pull_request", pull_request=pull_request(origin[1]))
     assert main(["ci", "duet"]) == 4
     text = (folder / "fwbench-ci" / "summary.md").read_text()
     assert text == "**fwbench: nothing was compared.** pytest ended with exit code 4.\n"
+    assert json.loads((folder / "fwbench-ci" / "badge.json").read_text())["color"] == "lightgrey"
 
 
 def test_the_real_pytest_takes_the_commands_options(origin, checkout, event, monkeypatch):
@@ -386,7 +391,7 @@ def out(tmp_path):
 def comment(out, found=None):
     out.mkdir(exist_ok=True)
     if found is not None:
-        outcome_file.write(out / "summary.json", found)
+        outcome_file.write(out / "summary.json", found, 1)
     return main(["ci", "comment", f"--out={out}"])
 
 
@@ -476,10 +481,36 @@ def test_a_long_summary_is_cut_between_two_lines(hub, event, out):
 
 def test_a_summary_reads_back(tmp_path):
     found = dataclasses.replace(outcome("a", note="why"), notes=["jax 1 in the baseline, 2 here"])
-    outcome_file.write(tmp_path / "x.json", found)
+    outcome_file.write(tmp_path / "x.json", found, 1)
     assert outcome_file.read(tmp_path / "x.json") == found
-    outcome_file.write(tmp_path / "x.md", outcome("a"))
+    outcome_file.write(tmp_path / "x.md", outcome("a"), 1)
     assert (tmp_path / "x.md").read_text() == verdicts.markdown(outcome("a"))
+
+
+SUMMARY_SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "summary.schema.json").read_text()))
+
+
+def test_the_published_schema_of_a_summary_is_that_of_what_is_written(tmp_path):
+    """`python tools/summary_schema.py > docs/summary.schema.json` renews it. An endless interval is null to others."""
+    assert SUMMARY_SCHEMA.schema == exported()
+    found = outcome("a", note="why")
+    findings = [*found.findings, Finding("b", "new", note="not there"), Finding("c", "unchanged", "cpu_time", 1.0, 1.0)]
+    outcome_file.write(tmp_path / "x.json", dataclasses.replace(found, findings=findings), 1)
+
+    def refuse(constant):
+        raise ValueError(f"{constant} is not JSON")
+
+    data = json.loads((tmp_path / "x.json").read_text(), parse_constant=refuse)
+    SUMMARY_SCHEMA.validate(data)
+    assert data["findings"][0]["verdict"]["interval"] == [1.2, None]
+    assert (data["exit_code"], data["reason"]) == (1, "1 regressed")
+    assert data["counts"] == {"regressed": 1, "new": 1, "unchanged": 1}
+    for changes in (
+        {"exit_code": "1"},
+        {"counts": {"slow": 1}},
+        {"findings": [{**data["findings"][0], "kind": "slow"}]},
+    ):
+        assert not SUMMARY_SCHEMA.is_valid(data | changes)
 
 
 # The JSON of a verdict that is sound.
@@ -502,11 +533,15 @@ VERDICT = {"kind": "improved", "ratio": 0.9, "interval": [0.8, 1.0], "confidence
         {"verdict": {**VERDICT, "interval": [float("nan"), 1.0]}},
         {"verdict": {**VERDICT, "kind": "new"}},
         {"verdict": {**VERDICT, "ratio": float("inf")}},
+        {"verdict": {**VERDICT, "ratio": None}},
+        {"verdict": {**VERDICT, "interval": [1.0]}},
+        {"verdict": {**VERDICT, "interval": [None, 1.0, None]}},
         {"verdict": {**VERDICT, "pairs": 10**400}},
     ],
 )
 def test_a_summary_that_somebody_made_up_is_refused(tmp_path, changes):
-    data = json.loads(json.dumps(dataclasses.asdict(outcome("a"))))
+    outcome_file.write(tmp_path / "x.json", outcome("a"), 1)
+    data = json.loads((tmp_path / "x.json").read_text())
     data["findings"][0] |= changes
     (tmp_path / "x.json").write_text(json.dumps(data))
     with pytest.raises(UserError, match=r"x.json is no summary of this version of fwbench$"):
@@ -577,7 +612,7 @@ def test_the_actions_call_the_command_with_what_they_were_given(tmp_path, origin
     """Its script in a real bash, with inputs that a shell must not read."""
     folder, _ = checkout("refs/pull/1/merge"), pytest_stub()
     event("pull_request", pull_request=pull_request(origin[1]))
-    step = next(step for step in ACTIONS["action.yml"]["runs"]["steps"] if "run" in step)
+    step = next(step for step in ACTIONS["action.yml"]["runs"]["steps"] if "ci duet" in step.get("run", ""))
     given = {"python": sys.executable, "base": "", "arguments": HOSTILE}
     names = {name: re.fullmatch(r"\$\{\{ inputs\.(\w+) }}", value)[1] for name, value in step["env"].items()}
     environment = os.environ | {name: given[of] for name, of in names.items()}
@@ -586,6 +621,19 @@ def test_the_actions_call_the_command_with_what_they_were_given(tmp_path, origin
     arguments = json.loads((tmp_path / "arguments.json").read_text())
     assert arguments == ["-m", "fwbench", "ci", "duet", "--base=", f"--arguments={HOSTILE}", "--out=fwbench-ci"]
     assert not (folder / "pwned").exists()
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_the_action_installs_itself_where_the_interpreter_has_no_fwbench(tmp_path, has):
+    """A folder of that name, in which the script runs, is no installation."""
+    step = next(step for step in ACTIONS["action.yml"]["runs"]["steps"] if "install" in step["name"])
+    stub, told = tmp_path / "python", tmp_path / "told"
+    stub.write_text(f'#!/bin/bash\nif [ "$1" = -P ]; then exit {int(not has)}; fi\nprintf "%s " "$@" >> {told}\n')
+    stub.chmod(0o755)
+    environment = os.environ | {"FWBENCH_PYTHON": str(stub), "GITHUB_ACTION_PATH": "/the/action"}
+    assert subprocess.run(["bash", "-e", "-c", step["run"]], env=environment, cwd=tmp_path).returncode == 0
+    assert told.exists() is not has
+    assert has or told.read_text().split() == ["-m", "pip", "install", "--quiet", "/the/action"]
 
 
 def test_the_comments_action_reads_where_the_other_files_were_put():
@@ -603,7 +651,7 @@ def test_the_comments_action_reads_where_the_other_files_were_put():
 
 def workflows():
     found = {}
-    for name in ("ci.md", "your-model.md"):
+    for name in ("ci.md", "plain.md", "your-model.md"):
         for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / name).read_text(), re.DOTALL):
             if "\non:" in block:
                 found[f"{name} {block.splitlines()[0]}"] = yaml.safe_load(block)

@@ -245,7 +245,7 @@ def summary():
 
 
 def _write_summary(path):
-    outcome_file.write(path, finding())
+    outcome_file.write(path, finding(), 1)
 
 
 def check_summary(data):

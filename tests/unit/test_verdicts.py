@@ -8,7 +8,7 @@ import pytest
 from fwbench.compare.findings import ORDER, Finding, Outcome, Verdict
 from fwbench.compare.steps import Stretch
 from fwbench.report import causes
-from fwbench.report.verdicts import headline, lines, markdown
+from fwbench.report.verdicts import badge, headline, lines, markdown
 
 
 def finding(kind="unchanged", name="torch-mlp-inference-b1", metric="latency", **fields):
@@ -158,7 +158,7 @@ def test_markdown_leaves_out_what_is_unchanged():
     assert text.startswith("**fwbench: 2 benchmarks: 1 regressed, 1 unchanged**\n\n| benchmark | metric |")
     assert "| torch-mlp-inference-b1 | latency | 1.00 ms | 1.30 ms | +30.0% |" in text
     assert "quiet" not in text
-    assert text.endswith("- jax 1 in the baseline, 2 here\n\nb.json, against a.json.\n")
+    assert text.endswith("1 unchanged\n- jax 1 in the baseline, 2 here\n\nb.json, against a.json.\n")
     assert markdown(outcome(finding())).count("|") == 0
 
 
@@ -180,3 +180,57 @@ def test_of_hundreds_of_rows_those_that_say_something_are_shown():
     ]
     assert [line for line in shown if "99 unchanged" in line]
     assert sum(line.startswith("test_") for line in lines(outcome(*found[:50]))) == 50
+
+
+def test_of_hundreds_of_tests_a_pull_request_sees_the_differences_alone():
+    """Neither rows nor notes of the others, which are in one line; of those that are not decided some are named."""
+    found = [
+        finding(name=f"same_{n}", metric=metric, note=f"{n}") for n in range(300) for metric in ("latency", "cpu_time")
+    ]
+    found += [finding("inconclusive", name=f"unsure_{n}", note=f"{n} more pairs") for n in range(40)]
+    found += [
+        finding("regressed", name="slow"),
+        finding("improved", name="fast"),
+        finding("failed", name="x", metric=""),
+    ]
+    text = markdown(outcome(*found))
+    assert [row.split()[1] for row in text.splitlines() if row.startswith("| ")] == ["benchmark", "---", "slow", "fast"]
+    assert "same" not in text
+    (line,) = (line for line in text.splitlines() if "unsure" in line)
+    assert "600 unchanged, 40 inconclusive" in line
+    assert line.count("unsure") == 6
+    assert len(text.splitlines()) < 15
+
+
+@pytest.mark.parametrize(
+    ("kinds", "message", "colour"),
+    [
+        (["unchanged", "unchanged", "inconclusive", "new"], "2 unchanged", "brightgreen"),
+        (["unchanged", "improved"], "1 improved", "brightgreen"),
+        (["regressed", "failed", "improved", "regressed"], "1 failed", "red"),
+        (["regressed", "improved", "program"], "1 regressed", "red"),
+        (["unchanged", "incomparable"], "1 not comparable", "lightgrey"),
+        (["new"], "1 new", "lightgrey"),
+        ([], "nothing compared", "lightgrey"),
+    ],
+)
+def test_a_badge_tells_the_gravest_difference(kinds, message, colour):
+    made = badge(outcome(*(finding(kind, name=f"it-{n}") for n, kind in enumerate(kinds))))
+    assert made == {"schemaVersion": 1, "label": "benchmarks", "message": message, "color": colour}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "code", "reason"),
+    [
+        (["unchanged", "inconclusive"], 0, "no benchmark fails the run"),
+        (["regressed", "regressed", "missing", "incomparable", "improved"], 1, "2 regressed, 1 missing"),
+        (["unchanged", "incomparable"], 4, "1 incomparable"),
+        (["new"], 4, "nothing was compared"),
+        # A test that is no benchmark has failed, or a file could not be written.
+        (["unchanged"], 1, "pytest ended with exit code 1"),
+        (["unchanged"], 4, "pytest ended with exit code 4"),
+        (["regressed"], 2, "pytest ended with exit code 2"),
+    ],
+)
+def test_an_exit_code_has_its_reason(kinds, code, reason):
+    assert outcome(*(finding(kind, name=f"it-{n}") for n, kind in enumerate(kinds))).reason(code) == reason
