@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 
 from fwbench.compare.pair import Pair
@@ -114,6 +116,11 @@ def committed(folder, benchmarks, settings):
     return folder
 
 
+SUMMARY_SCHEMA = jsonschema.Draft202012Validator(
+    json.loads((Path(__file__).parents[2] / "docs" / "summary.schema.json").read_text())
+)
+
+
 def duet(folder, *arguments):
     """The kinds and notes of a duet's findings by benchmark, and the outcomes of its tests."""
     summary, junit = folder / "summary.json", folder / "junit.xml"
@@ -121,6 +128,8 @@ def duet(folder, *arguments):
     done = ran(folder, sys.executable, "-m", "pytest", *options)
     assert summary.exists(), done.stdout + done.stderr
     outcome = json.loads(summary.read_text())
+    SUMMARY_SCHEMA.validate(outcome)
+    assert outcome["exit_code"] == done.returncode
     found = {}
     for each in outcome["findings"]:
         kind, note = each["kind"], each["note"]
