@@ -15,6 +15,7 @@ import pytest
 from fwbench import git
 from fwbench.errors import Absent
 from fwbench.models import CATALOG, Model
+from fwbench.plugin import marked
 from fwbench.plugin.plain import invocation, plain_tests
 from fwbench.worker.process.pipes import Pipes
 
@@ -38,6 +39,7 @@ class Collector:
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Remember the models that the test names."""
+        marked.adopt(item)
         for mark in item.iter_markers():
             if mark.name not in ("fwbench", "fwbench_proof"):
                 continue

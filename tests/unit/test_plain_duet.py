@@ -329,7 +329,7 @@ def test_a_slow_call_is_a_turn_by_itself(tmp_path, seconds, calls):
 
     pairs = PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0)
     taken = Taken(pairs.amounts, {})
-    told = {side: {"call": seconds, "calls": 0} for side in ("base", "head")}
+    told = {side: {"call": seconds, "calls": 0, "first": seconds, "peak": None} for side in ("base", "head")}
     pairs._take_turns({side: Asked() for side in told}, told, taken)
     assert {side: len(stored) for side, stored in taken.pair("cpu", 1.0).rounds.items()} == dict.fromkeys(
         told, 12 * calls
@@ -337,8 +337,8 @@ def test_a_slow_call_is_a_turn_by_itself(tmp_path, seconds, calls):
 
 
 def test_the_only_call_of_a_turn_counts():
-    pipes = Pipes({"calls": 1, "warm": 1, "padding": []}, {"rounds": 1})
-    Seat(CONFIG, pipes).take_turns(Call(int, lambda: ((), {})), calls=0)
+    pipes = Pipes({"first": True}, {"calls": 1, "warm": 1, "padding": []}, {"rounds": 1})
+    Seat(CONFIG, pipes, Witness(".")).take_turns(Call(int, lambda: ((), {})), calls=0)
     turn = pipes.sent[-1]
     assert (len(turn["rounds"]), turn["cpu_time"] >= 0) == (1, True)
 
