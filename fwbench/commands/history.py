@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from fwbench.errors import UserError
-from fwbench.record import files
+from fwbench.record import asv, files
 from fwbench.record import reading as records
 from fwbench.record.storage import STORAGE
 from fwbench.text import line
@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=STORAGE,
         metavar="STORAGE",
-        help=f"a folder with records, and folders of them. Default: {STORAGE}",
+        help=f"a folder with records, and folders of them; or asv's results, .asv/results. Default: {STORAGE}",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("report/history.html"), metavar="FILE", help="default: report/history.html"
@@ -43,7 +43,10 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(
             f"{options.storage} {what}: name a storage folder; `pytest --benchmark-only --benchmark-autosave` makes one"
         )
-    read, faults = records.series(options.storage, journals=True)
+    if asv.holds_results(options.storage):
+        read, faults = asv.series(options.storage)
+    else:
+        read, faults = records.series(options.storage, journals=True)
     if not read and not faults:
         records.read(options.storage)  # Says what is wrong with an empty folder.
     machines = histories(read)
@@ -61,6 +64,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _too_few(storage: Path, runs: int, faults: list[str]) -> str:
-    told = {0: "no run that fwbench measured", 1: "one run"}.get(runs, "one run of each machine")
+    told = {0: "no run that has benchmarks", 1: "one run"}.get(runs, "one run of each machine")
     first = f" ({faults[0]})" if faults else ""
     return f"{storage} holds {told}{first}, and a trend needs several: `pytest --benchmark-only --benchmark-autosave`"

@@ -19,7 +19,8 @@ from fwbench.compare.testing import OF_STATE, level
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.measurement import Measurement
-from fwbench.record.storage import Record
+from fwbench.record.plain import PlainTest
+from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import Workload
 
 # Standard deviation between runs of unchanged code that is reckoned with however steady a series looks: the least that
@@ -60,12 +61,13 @@ class Point:
     """What one run found.
 
     Attributes:
+        measurement: None: of a plain benchmark.
         value: in the metric's SI unit: the geometric mean over processes.
         lengthened: how many times as long a time can have become by what disturbed it; 1 where nothing did.
     """
 
     run: Run
-    measurement: Measurement
+    measurement: Measurement | None
     value: float
     lengthened: float = 1.0
 
@@ -95,14 +97,14 @@ class Series:
     """One workload and metric over the runs that can be compared.
 
     Attributes:
-        workload: without the data's path.
+        workload: without the data's path; or a plain benchmark.
         breaks: what differs from the end of the workload's series before this one; empty for the first.
         shifts: in the order of the runs.
         spikes: points that stand alone, and so are no change.
         unsure: points that were disturbed so much that they could lie on the level of those beside them.
     """
 
-    workload: Workload
+    workload: Workload | PlainTest
     metric: str
     points: tuple[Point, ...]
     breaks: tuple[Difference, ...] = ()
@@ -116,7 +118,7 @@ class History:
     """All runs of one machine.
 
     Attributes:
-        machine: None where the records do not tell.
+        machine: None where fwbench's plugin had no part in the records.
         runs: oldest first.
         series: by workload, in the order of the first runs.
     """
@@ -128,9 +130,11 @@ class History:
 
 def histories(records: Iterable[Record]) -> list[History]:
     """What records say, machine by machine; what two of them hold (a saved run and its journal) counts once."""
+    given = [without_harness(record) for record in records]
+    plain = {(record.made, record.node): record for record in given if record.plain and not record.measurements}
     machines: list[list[Record]] = []
-    for record in distinct(map(without_harness, records)):
-        alike = next((of for of in machines if _same(of[0].machine, record.machine)), None)
+    for record in sorted([*distinct(given), *plain.values()], key=lambda record: record.made):
+        alike = next((of for of in machines if _same(of[0], record)), None)
         if alike is None:
             machines.append([record])
         else:
@@ -142,8 +146,10 @@ def histories(records: Iterable[Record]) -> list[History]:
     return made
 
 
-def _same(one: Machine | None, other: Machine | None) -> bool:
-    return (one is None) == (other is None) and not mismatches(one, other)
+def _same(one: Record, other: Record) -> bool:
+    if one.machine is None or other.machine is None:
+        return one.machine is other.machine and one.node == other.node
+    return not mismatches(one.machine, other.machine)
 
 
 def _series(runs: Sequence[Run]) -> list[Series]:
@@ -161,7 +167,23 @@ def _series(runs: Sequence[Run]) -> list[Series]:
         for metric in CRITERIA
         for number, track in enumerate(of)
         if (points := tuple(_points(track, metric)))
-    ]
+    ] + _plain(runs)
+
+
+def _plain(runs: Sequence[Run]) -> list[Series]:
+    """Each plain benchmark's latency, over the runs of its last version where it has versions."""
+    tracks: dict[str, list[tuple[Run, Plain]]] = {}
+    for run in runs:
+        for name, plain in run.record.plain.items():
+            if plain.stats["median"] > 0:
+                tracks.setdefault(name, []).append((run, plain))
+    series = []
+    for name, track in tracks.items():
+        newest = track[-1][1].stats.get("version")
+        of = [(run, plain.stats["median"]) for run, plain in track if plain.stats.get("version") == newest]
+        points = tuple(Point(run, None, median) for run, median in of)
+        series.append(_judged(Series(PlainTest(name), "latency", points)))
+    return series
 
 
 def _join(tracks: list[list[tuple[Run, Measurement]]], run: Run, measurement: Measurement) -> None:

@@ -32,7 +32,8 @@ class Plain:
 
     Attributes:
         samples: seconds of each round; empty where the file was saved without them.
-        stats: pytest-benchmark's own (`median`, `mean`, `stddev`, `rounds`, ...), times in seconds.
+        stats: pytest-benchmark's own (`median`, `mean`, `stddev`, `rounds`, ...), times in seconds; of asv's results
+            the median, and the benchmark's `version`.
     """
 
     fullname: str
@@ -93,6 +94,12 @@ class Record:
     def is_duet(self) -> bool:
         """Whether it compares two revisions, and so no lanes."""
         return self.against is not None or any(m.duet for m in self.measurements)
+
+    @property
+    def node(self) -> str:
+        """The machine's name, as pytest-benchmark has it; empty where the record does not tell."""
+        name = self.machine_info.get("node")
+        return name if isinstance(name, str) else ""
 
     @property
     def told(self) -> list[str]:

@@ -18,6 +18,7 @@ from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.differences import in_words, versions_that_differ
 from fwbench.compare.history import History, Point, Run, Series, Shift, smallest
 from fwbench.record import files
+from fwbench.record.plain import PlainTest
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
 from fwbench.report.cases import grouped
@@ -99,7 +100,7 @@ def runs(history: History) -> Table:
             Column("made, UTC", lambda run: f"{run.record.made:%Y-%m-%d %H:%M}"),
             Column("commit", lambda run: _commit(run) or None),
             Column("file", lambda run: run.record.path.name),
-            Column("measurements", lambda run: str(len(run.record.measurements))),
+            Column("measurements", lambda run: str(len(run.record.measurements) + len(run.record.plain))),
         ),
         history.runs,
     )
@@ -107,7 +108,7 @@ def runs(history: History) -> Table:
 
 def heading(history: History) -> str:
     """The machine in a line."""
-    return history.machine.title if history.machine else "an unnamed machine"
+    return history.machine.title if history.machine else history.runs[0].record.node or "an unnamed machine"
 
 
 def summary(history: History) -> str:
@@ -143,11 +144,11 @@ def _commit(run: Run) -> str:
 def _again(series: Series, shift: Shift) -> tuple[str, str]:
     """The command that measures both sides of a change as a duet, and what to know of it; one of them may be empty."""
     before, after = shift.before.run, shift.after.run
-    versions = versions_that_differ(shift.before.measurement.versions, shift.after.measurement.versions)
+    versions = _updates(shift.before, shift.after)
     told = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in versions.items())
     dirty = "measured with changes that were not committed" if before.dirty or after.dirty else ""
     again = more = ""
-    if series.workload.mode == "fit":
+    if isinstance(series.workload, Workload) and series.workload.mode == "fit":
         more = "epochs take no turns in a duet: train again on both sides"
     elif smallest(series.metric) == CRITERIA[series.metric].saved:
         more = f"a duet does not measure {series.metric}: `fwbench compare` two new runs"
@@ -156,6 +157,8 @@ def _again(series: Series, shift: Shift) -> tuple[str, str]:
     elif before.commit != after.commit:
         old, new = (shlex.quote(run.commit[:10]) for run in (before, after))
         again = f"git switch --detach {new} && {_pytest(series.workload, shift.after)} --fwbench-against={old}"
+        if isinstance(series.workload, PlainTest) and "::" not in series.workload.name:
+            again = f"asv continuous {old} {new} --bench {shlex.quote(series.workload.name.partition('(')[0])}"
     elif versions:
         # jax brings its jaxlib, and torch its torchvision, so one name is enough.
         name, (old, _) = next(iter(versions.items()))
@@ -165,8 +168,16 @@ def _again(series: Series, shift: Shift) -> tuple[str, str]:
     return again, "; ".join(filter(None, (told, dirty, more)))
 
 
-def _pytest(workload: Workload, point: Point) -> str:
-    """The command that measures a workload, and nothing else."""
+def _updates(before: Point, after: Point) -> dict[str, tuple[str, str]]:
+    """Versions that differ between two points."""
+    of = [point.measurement.versions if point.measurement else {} for point in (before, after)]
+    return versions_that_differ(*of)
+
+
+def _pytest(workload: Workload | PlainTest, point: Point) -> str:
+    """The command that measures a workload, or a plain benchmark, and nothing else."""
+    if isinstance(workload, PlainTest) or point.measurement is None:
+        return shlex.join(["pytest", workload.id, "--benchmark-only"])
     profile = point.measurement.protocol.get("profile")
     name = point.run.record.names.get(point.measurement.workload, "")
     words = ["pytest", *([name] if name else []), "--benchmark-only", *([] if name else ["-k", workload.id])]
@@ -229,7 +240,7 @@ def _part(history: History, number: int) -> dict[str, Any]:
     }
 
 
-def _draw(history: History, workload: Workload, of: Sequence[Series], key: str) -> Drawing | None:
+def _draw(history: History, workload: Workload | PlainTest, of: Sequence[Series], key: str) -> Drawing | None:
     """The trends of one workload, a panel a metric; None where no metric has two points."""
     metrics = [metric for metric in CRITERIA if sum(len(series.points) for series in of if series.metric == metric) > 1]
     if not metrics:
@@ -240,7 +251,8 @@ def _draw(history: History, workload: Workload, of: Sequence[Series], key: str) 
         panels = figure.subplots(len(metrics), 1, squeeze=False, sharex=True)[:, 0]
         figure.subplots_adjust(0.09, 0.45 / height, 0.98, 1 - 0.3 / height, hspace=0.4)
         for axes, metric in zip(panels, metrics, strict=True):
-            _panel(axes, [series for series in of if series.metric == metric], styles([workload.lane])[workload.lane])
+            lane = workload.lane if isinstance(workload, Workload) else ""
+            _panel(axes, [series for series in of if series.metric == metric], styles([lane])[lane])
         _runs(panels[-1], history)
     changes = sum(len(series.shifts) for series in of)
     return Drawing(
@@ -308,8 +320,7 @@ def _mark(axes: Axes, shift: Shift) -> None:
 def _versions(axes: Axes, series: Series) -> None:
     """A dotted line, with the version, where the lane's first distribution that differs has another one."""
     for one, other in zip(series.points, series.points[1:], strict=False):
-        differ = versions_that_differ(one.measurement.versions, other.measurement.versions)
-        if differ:
+        if differ := _updates(one, other):
             name, (_, new) = next(iter(differ.items()))
             place = other.run.number - 0.5
             axes.axvline(place, color=GRID, linewidth=0.8, linestyle=":")

@@ -1,6 +1,8 @@
 """`fwbench history`: series of crafted runs, what is found in them, and the page; nothing is measured."""
 
 import dataclasses
+import json
+import math
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -398,6 +400,112 @@ def test_changed_workloads_come_before_the_others(storage, history):
 # Bad input
 
 
+def of_pytest(number, seconds, node="here", name="bench/test_words.py::test_count"):
+    """A file of pytest-benchmark's that fwbench had no part in."""
+    stats = {"median": seconds, "mean": seconds, "stddev": 0.0, "rounds": 5}
+    return {
+        "datetime": (BEGUN + timedelta(days=number)).isoformat(),
+        "commit_info": {"id": commit(number)},
+        "machine_info": {"node": node},
+        "benchmarks": [{"fullname": name, "stats": stats}],
+    }
+
+
+def test_plain_benchmarks_have_a_history_by_machine(storage, history):
+    runs = {n: of_pytest(n, seconds) for n, seconds in enumerate(STEP)}
+    records, _ = series(storage(runs), journals=True)
+    records += [dataclasses.replace(records[0], made=BEGUN - timedelta(days=n), machine_info={}) for n in (1, 2)]
+    unnamed, here = histories([*records, records[3]])
+    assert [len(of.runs) for of in (unnamed, here)] == [2, 20]
+    code, out, _, page = history(storage(runs))
+    assert code == 0
+    assert out.startswith("here: 1 change point")
+    assert f"git switch --detach {commit(10)[:10]} && pytest bench/test_words.py::test_count --benchmark-only" in out
+    assert "test_count" in page
+
+
+STEP = [0.1 * (1 + 0.002 * (n % 3)) * (1.2 if n >= 10 else 1) for n in range(20)]
+COLUMNS = ["result", "params", "version", "started_at", "duration", "stats_ci_99_a"]
+
+
+def of_asv(number, results, **top):
+    """A file of asv's, version 2, by benchmarks' names."""
+    date = int((BEGUN + timedelta(days=number)).timestamp() * 1000)
+    of = {"version": 2, "commit_hash": commit(number), "date": date, "env_name": "py3.13", "result_columns": COLUMNS}
+    return {**of, "params": {"machine": "box"}, "results": results, **top}
+
+
+@pytest.fixture
+def asv(tmp_path):
+    """Writes asv's results of one machine; returns the folder."""
+
+    def make(runs):
+        folder = tmp_path / "results" / "box"
+        folder.mkdir(parents=True)
+        (folder / "machine.json").write_text('{"machine": "box", "version": 1}')
+        (folder.parent / "benchmarks.json").write_text('{"version": 2}')
+        for number, run in enumerate(runs):
+            # A number that JSON has not is what asv writes for what was skipped.
+            (folder / f"{number:08x}-py3.13.json").write_text(run if isinstance(run, str) else json.dumps(run))
+        return folder.parent
+
+    return make
+
+
+def test_results_of_asv_have_a_history(asv, history):
+    runs = [
+        of_asv(
+            number,
+            {
+                "words.Count.time_all": [[seconds, None, math.nan], [["1", "'a'", "None"]], "v2", 1, 2.0],
+                "words.time_old": [[seconds / 2 if number > 4 else 9.0], [], "v2" if number > 4 else "v1"],
+                "words.peakmem_all": [[1e6 * seconds], [], "v1"],
+                "words.time_failed": None,
+            },
+        )
+        for number, seconds in enumerate(STEP)
+    ]
+    code, out, err, page = history(asv(runs))
+    assert (code, err) == (0, "")
+    assert out.startswith("box, py3.13: 2 change points, 2 for the worse, in 2 series of 20 runs")
+    changed = [line.split()[0] for line in out.splitlines() if " step " in line]
+    assert changed == ["words.Count.time_all(1)", "words.time_old"]
+    assert f"asv continuous {commit(9)[:10]} {commit(10)[:10]} --bench words.Count.time_all\n" in out
+    assert "peakmem" not in page
+
+
+def test_each_environment_of_asv_has_its_own(asv, history):
+    runs = [of_asv(n // 2, {"time_x": [[s], []]}, env_name=f"py3.{n % 2}") for n, s in enumerate(STEP)]
+    code, out, _, _ = history(asv(runs))
+    assert code == 0
+    assert [line.partition(":")[0] for line in out.splitlines()[:-1] if line.startswith("box")] == [
+        "box, py3.0",
+        "box, py3.1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        of_asv(3, {"time_x": [[0.1], []]}, date=1e300),
+        of_asv(3, {"time_x": [[0.1], []]}, date="yesterday"),
+        of_asv(3, {"time_x": {"result": 0.1}}),
+        of_asv(3, {"time_\ud800": [[0.1], []]}),
+        of_asv(3, [], commit_hash=None),
+    ],
+)
+def test_a_damaged_file_of_asv_is_left_out_with_a_sentence(asv, history, spoilt):
+    runs = [of_asv(n, {"time_x": [[s], []], "time_y": [s, 7], "time_z": [[s], [3, "x"]]}) for n, s in enumerate(STEP)]
+    code, out, err, _ = history(asv([*runs[:5], spoilt, *runs[6:]]))
+    assert (code, err) == (0, "")
+    assert "in 1 series of 19 runs" in out
+    (said,) = [line for line in out.splitlines() if line.startswith("left out")]
+    assert "00000005-py3.13.json" in said
+
+
 def refused(result, sentence):
     code, out, err, page = result
     assert (code, out, page) == (4, "", "")
@@ -434,9 +542,7 @@ def test_damaged_files_are_left_out_with_a_sentence(storage, history):
 def test_damaged_files_alone_are_a_sentence(storage, history):
     folder = storage({})
     (folder / "damaged.json").write_text("{")
-    refused(
-        history(folder), r".* holds no run that fwbench measured \(left out of the series: .*damaged.json is not .*"
-    )
+    refused(history(folder), r".* holds no run that has benchmarks \(left out of the series: .*damaged.json is not .*")
 
 
 def test_a_page_that_cannot_be_written_is_a_sentence(tmp_path, storage, capsys):
