@@ -90,7 +90,9 @@ class Duet(Generic[Of]):
 
         def step(doing: str, stage: Stage, wanted: Sequence[Of]) -> None:
             number = 1 + len((self.screening if stage == "screening" else self.confirmation)[wanted[0]])
-            tell(f"{doing}, pair {number} (benchmarks: {len(wanted)})")
+            expected = sum(map(self._length, wanted))
+            about = f", about {expected / 60:.1f} min" if expected else ""
+            tell(f"{doing}, pair {number} (benchmarks: {len(wanted)}{about})")
             play(wanted, functools.partial(self._played, stage))
 
         while wanted := self._fitting(self.to_screen(), left()):

@@ -103,9 +103,11 @@ def test_a_duets_stages_pass(terminal):
     def play(workloads, arrived):
         sides = {"base": {"latency": 0.1}, "head": {"latency": 0.1}}
         for workload in workloads:
-            arrived(workload, Pair({"latency": 0.0}, {}, sides, {}, 0.0, 1.0))
+            arrived(workload, Pair({"latency": 0.0}, {}, sides, {}, 0.0, 60.0))
 
     progress = Progress(terminal, total=1)
     progress.begin("torch-mlp", "a")
     compare({Workload("torch", "mlp"): {"latency": CRITERIA["latency"].duet}}, play, progress.stage)
-    assert terminal.shown[-1] == "[1/1] torch-mlp: " + ("screening, pair 3 (benchmarks: 1)" if terminal.isatty else "")
+    assert terminal.shown[-1] == "[1/1] torch-mlp: " + (
+        "screening, pair 3 (benchmarks: 1, about 1." if terminal.isatty else ""
+    )
