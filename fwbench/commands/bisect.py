@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fwbench.commands import searching
 from fwbench.compare.steps import Search, Stretch
 from fwbench.errors import UserError
-from fwbench.report.causes import change
+from fwbench.report.causes import change, pairs
 from fwbench.text import columns, line
 from fwbench.worker.turns.ranges import Commits, Range, resolve
 from fwbench.worker.turns.series import Series
@@ -50,11 +50,13 @@ def _run(options: argparse.Namespace) -> int:
         flush=True,
     )
     with states.sides(project, asked.others) as side, asked.playing as players:
-        series = Series(side, states.titles.__getitem__, asked.subject, players, asked.end)
-        search = Search(count, series.play, lambda compared: print(_progress(states, compared), flush=True))
+        series = Series(side, states.titles.__getitem__, asked.subject, players, asked.end, metric=asked.metric)
+        search = Search(
+            count, series.play, lambda compared: print(_progress(states, compared), flush=True), **series.rule
+        )
         search.run()
     different = [_different(states, between, says) for between, says in series.differing().items()]
-    print("\n".join([*different, *_answer(states, search, time.monotonic() - begun)]))
+    print("\n".join([*different, *_answer(states, search, asked.metric, time.monotonic() - begun)]))
     if not search.compared:
         raise UserError(f"no two {states.noun}s of {options.range} could be compared: the reasons are above.")
     return searching.code(search)
@@ -64,20 +66,20 @@ def _progress(states: Range, compared: Stretch) -> str:
     first, last = (states.names[number] for number in (compared.first, compared.last))
     count = compared.last - compared.first
     between = "neighbours" if count == 1 else f"{count} {states.noun}s"
-    return f"  {first}..{last}, {between}: {change(compared)}, {compared.pairs} pairs"
+    return f"  {first}..{last}, {between}: {change(compared)}, {pairs(compared.pairs)}"
 
 
-def _answer(states: Range, search: Search, seconds: float) -> list[str]:
+def _answer(states: Range, search: Search, metric: str, seconds: float) -> list[str]:
     """The answer in sentences."""
     titles, noun = states.titles, states.noun
     lines = _skipped(states, search.unmeasurable)
     if not search.compared:
         return [*lines, *filter(None, [search.ended])]
-    lines += [_step(states, step) for step in sorted(search.steps, key=lambda step: step.first)]
+    lines += [_step(states, step, metric) for step in sorted(search.steps, key=lambda step: step.first)]
     if not search.steps:
-        lines.append(f"No {noun} is confirmed to have made it slower or faster.")
+        lines.append(f"No {noun} is confirmed to have made it {' or '.join(_words(metric))}.")
     lines += [
-        f"From {titles[rest.first]} to {titles[rest.last]} the latency changed by a further {change(rest)}, but no "
+        f"From {titles[rest.first]} to {titles[rest.last]} the {metric} changed by a further {change(rest)}, but no "
         f"single {noun} is confirmed as its cause."
         for rest in search.unexplained
     ]
@@ -89,7 +91,7 @@ def _answer(states: Range, search: Search, seconds: float) -> list[str]:
         ]
     elif (unseen := math.ceil((len(titles) - 1 - len(search.unmeasurable)) / 2**search.halvings)) > 1:
         lines.append(f"Changes that cancel each other out within {unseen} {noun}s are not looked for.")
-    return [*lines, *_series(states, search), searching.effort(search, seconds, noun)]
+    return [*lines, *_series(states, search, metric), searching.effort(search, seconds, noun)]
 
 
 def _skipped(states: Range, reasons: Mapping[int, str]) -> list[str]:
@@ -104,8 +106,8 @@ def _skipped(states: Range, reasons: Mapping[int, str]) -> list[str]:
     ]
 
 
-def _series(states: Range, search: Search) -> list[str]:
-    """The latency of each measured state against the first one's, drawn as bars."""
+def _series(states: Range, search: Search, metric: str) -> list[str]:
+    """The metric of each measured state against the first one's, drawn as bars."""
     levels = {search.compared[0].first: 0.0}
     for compared in search.compared:
         # Each stretch begins where one that was compared before begins or ends.
@@ -116,16 +118,21 @@ def _series(states: Range, search: Search) -> list[str]:
         (f"  {states.names[number]}", f"{share:.3f}", "#" * round(_BAR * share / longest))
         for number, share in shares.items()
     ]
-    return [f"Latency, that of {states.names[min(shares)]} being 1:", *columns(rows)]
+    return [f"{metric.capitalize()}, that of {states.names[min(shares)]} being 1:", *columns(rows)]
 
 
-def _step(states: Range, step: Stretch) -> str:
-    slower = "slower" if step.change > 0 else "faster"
+def _words(metric: str) -> tuple[str, str]:
+    """What a rise of the metric makes a workload, and what a fall does."""
+    return ("slower", "faster") if metric == "latency" else ("worse", "better")
+
+
+def _step(states: Range, step: Stretch, metric: str) -> str:
+    became = _words(metric)[step.change <= 0]
     before = states.titles[step.first]
     skipped = step.last - step.first > 1
     where = f"between {before} and {states.titles[step.last]}" if skipped else f"with {states.titles[step.last]}"
     return (
-        f"It became {slower} {where}: {change(step)} of latency, confirmed by {step.pairs} pairs.{states.about(step)}"
+        f"It became {became} {where}: {change(step)} of {metric}, confirmed by {pairs(step.pairs)}.{states.about(step)}"
     )
 
 

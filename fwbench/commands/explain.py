@@ -58,14 +58,17 @@ def _run(options: argparse.Namespace) -> int:
         asked.end,
         on_parts=list_parts,
         on_comparison=lambda compared: print(causes.progress(compared), flush=True),
-        profiled=True,
+        # Operators take time, so they account for no other metric.
+        profiled=asked.metric == "latency" or options.traces is not None,
+        metric=asked.metric,
     )
     search, seconds = explanation.search, time.monotonic() - begun
     print("\n".join(causes.sentences(explanation, subject.device)))
     if not search.compared:
         raise UserError(f"{options.base} and {options.head} could not be compared: the reasons are above.")
     traces = operators.write(explanation, options.traces) if options.traces else []
-    print("\n".join([*operators.table(explanation), *traces, searching.effort(search, seconds, "part")]))
+    table = operators.table(explanation) if asked.metric == "latency" else []
+    print("\n".join([*table, *traces, searching.effort(search, seconds, "part")]))
     return searching.code(search)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fwbench.commands.measure import stated
 from fwbench.commands.prove import collected, collected_plain, is_installed
+from fwbench.compare.criteria import PAIRED
 from fwbench.compare.steps import ERROR, Search
 from fwbench.errors import UserError, hint
 from fwbench.machine import machine
@@ -18,6 +19,7 @@ from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
+from fwbench.report.causes import pairs
 from fwbench.suite.selection import pythons
 from fwbench.worker.turns.series import Players, Subject, of_plain, of_workload
 
@@ -33,6 +35,7 @@ class Asked:
         python: the interpreter of the subject's processes.
         playing: what plays pairs of the subject.
         end: when the search is over, by `time.monotonic`.
+        metric: that is searched by, of `PAIRED`.
     """
 
     subject: Subject
@@ -41,6 +44,7 @@ class Asked:
     python: str
     playing: AbstractContextManager[Players]
     end: float
+    metric: str
 
 
 def declare(parser: argparse.ArgumentParser, behind: str) -> None:
@@ -61,6 +65,9 @@ def declare(parser: argparse.ArgumentParser, behind: str) -> None:
         + "; axes as in axes=length:128,width:64",
     )
     parser.add_argument(
+        "--metric", default="latency", help=f"what is compared; default: latency; choose from {', '.join(PAIRED)}"
+    )
+    parser.add_argument(
         "--minutes", type=float, default=10.0, metavar="N", help="how long the search may take; default: 10"
     )
 
@@ -74,9 +81,11 @@ def asked(options: argparse.Namespace) -> Asked:
     end = time.monotonic() + 60 * options.minutes
     if not options.minutes > 0:
         raise UserError(f"--minutes {options.minutes:g} leaves no time: give a number above 0.")
+    if options.metric not in PAIRED:
+        raise UserError(f"--metric: unknown metric {options.metric!r}: {hint(options.metric, PAIRED)}.")
     if options.test and not (options.model or options.lane or options.fields):
         project, test, called = collected_plain(options.test)
-        return Asked(test, project, {}, sys.executable, of_plain(called), end)
+        return Asked(test, project, {}, sys.executable, of_plain(called), end, options.metric)
     if options.test or not (options.model and options.lane):
         raise UserError("give either --test, or --model and --lane: one test or one workload is measured.")
     workload = stated([f"model={options.model}", f"lane={options.lane}", *options.fields], 1)
@@ -94,7 +103,8 @@ def asked(options: argparse.Namespace) -> Asked:
     if lane.framework not in others and not is_installed(lane.framework):
         raise UserError(f"{lane.framework}, which the lane {workload.lane} needs, is not installed here: install it.")
     python = others.get(lane.framework, sys.executable)
-    return Asked(workload, project, others, python, of_workload(workload, project.models, machine().in_turns()), end)
+    playing = of_workload(workload, project.models, machine().in_turns())
+    return Asked(workload, project, others, python, playing, end, options.metric)
 
 
 def refuse_own(subject: Subject, top: Path, package: Path | None) -> None:
@@ -119,10 +129,10 @@ def effort(search: Search, seconds: float, wrong: str) -> str:
     Args:
         wrong: what a search errs in.
     """
-    count, pairs = len(search.compared), sum(compared.pairs for compared in search.compared)
+    count, played = len(search.compared), sum(compared.pairs for compared in search.compared)
     return (
-        f"{count} comparison{'s' * (count > 1)}, {pairs} pairs, {units.duration(seconds)}; at most {ERROR:.0%} of such "
-        f"searches name a wrong {wrong}."
+        f"{count} comparison{'s' * (count > 1)}, {pairs(played)}, {units.duration(seconds)}; at most {ERROR:.0%} of "
+        f"such searches name a wrong {wrong}."
     )
 
 

@@ -23,6 +23,7 @@ class Explanation:
         recorded: the spans of base, and those of head; a plain test's profiles; or why there are none.
         latency: head's, in seconds, from the first pair; None: unknown.
         different: by two measured states without one between them, what differs in what they compute.
+        metric: that was searched by.
     """
 
     parts: Sequence[str]
@@ -31,3 +32,4 @@ class Explanation:
     recorded: tuple[Sequence[Span] | Profile | str, Sequence[Span] | Profile | str] = ("", "")
     latency: float | None = None
     different: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    metric: str = "latency"

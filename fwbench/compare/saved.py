@@ -9,7 +9,7 @@ from fwbench.compare import best as bests
 from fwbench.compare import programs
 from fwbench.compare.agreement import of_sides
 from fwbench.compare.best import Earlier
-from fwbench.compare.criteria import CRITERIA, Threshold, by_metric, hidden
+from fwbench.compare.criteria import CRITERIA, PAIRED, Threshold, by_metric, hidden
 from fwbench.compare.differences import differences, in_words, mismatches, other_cpu, versions_that_differ
 from fwbench.compare.findings import ALL, Finding, Outcome, Verdict
 from fwbench.compare.matching import (
@@ -288,32 +288,36 @@ def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
 def _cause(
     base: Record, head: Record, pairs: Iterable[tuple[Benchmark, Benchmark]], findings: Iterable[Finding]
 ) -> Iterator[str]:
-    """The command that searches for the cause of the worst slowdown, if the baseline tells what it was made of."""
-    slower = {
-        finding.benchmark: abs(math.log(finding.verdict.ratio))
-        for finding in findings
-        if finding.kind == "regressed" and finding.metric in ("latency", "throughput") and finding.verdict
-    }
-    measured = [
-        (slower[now.name], before.measurement, now.measurement)
+    """The command that searches for the cause of the worst regression, if the baseline tells what it was made of."""
+    sides = {
+        now.name: (before.measurement, now.measurement)
         for before, now in pairs
-        if now.name in slower and before.measurement and now.measurement
+        if before.measurement and now.measurement and now.measurement.workload.takes_turns
+    }
+    # Pairs play no calls back to back, but what lowers the throughput lengthens calls.
+    worse = [
+        (abs(math.log(finding.verdict.ratio)), finding.benchmark, metric)
+        for finding in findings
+        if finding.kind == "regressed" and finding.verdict and finding.benchmark in sides
+        if (metric := "latency" if finding.metric == "throughput" else finding.metric) in PAIRED
     ]
-    measured = [each for each in measured if each[2].workload.takes_turns]
-    if not measured:
+    if not worse:
         return
-    _, before, now = max(measured, key=lambda each: each[0])
+    _, name, metric = max(worse)
+    before, now = sides[name]
     old, new = (str(record.commit.get("id") or "")[:12] for record in (base, head))
     # A release brings what belongs to it, so the first is enough.
     releases = [f"{name}=={was}" for name, (was, _) in versions_that_differ(before.versions, now.versions).items()][:1]
     if releases or (old and old != new):
         # A side that names no commit has the working tree's files, and only both sides may.
-        sides = (" ".join(filter(None, (old, *releases))), new if old and new else ".")
+        revisions = (" ".join(filter(None, (old, *releases))), new if old and new else ".")
         stated = [
             f"{field.name}={field.text(getattr(now.workload, field.name))}"
             for field in FIELDS.values()
             if field.name not in ("lane", "model", "device") and getattr(now.workload, field.name) != field.default
         ]
-        command = ["fwbench", "explain", *sides, *stated]
+        command = ["fwbench", "explain", *revisions, *stated]
         command += [f"--model={now.workload.model}", f"--lane={now.workload.lane}"]
-        yield f"what made {now.workload.id} slower: {shlex.join(command)}"
+        command += [] if metric == "latency" else [f"--metric={metric}"]
+        became = "slower" if metric == "latency" else f"worse in {metric}"
+        yield f"what made {now.workload.id} {became}: {shlex.join(command)}"

@@ -9,7 +9,8 @@ The search names a step only between neighbours, and only on fresh pairs of thes
 each direction. If nothing has changed, the chance that a bet in either direction multiplies its stake by 2/a is at most
 a (Ville 1939), whatever led there. The m-th comparison of neighbours has a = 5 % / (m (m + 1)). These chances never sum
 to more than 5 %, so at most 5 % of searches name a step where there is none. Other comparisons only lead the search;
-their errors cost pairs or miss a step.
+their errors cost pairs or miss a step. A metric that is the same at every run of a state is compared exactly: one pair
+decides each comparison.
 
 Changes that cancel out leave ends equal. So the search cuts the whole and its halves even if their ends are equal; it
 then misses changes that cancel out within a quarter of the states. Once any comparison has come out different, it cuts
@@ -40,7 +41,7 @@ _CERTAIN = 6
 # How often the whole is halved despite equal ends: before any comparison differs, and afterwards.
 _HALVINGS = (2, 4)
 
-# Plays one fresh pair of two states; returns the log of the second one's time over the first's.
+# Plays one fresh pair of two states; returns the log of the second one's value over the first's.
 Play = Callable[[int, int], float]
 
 
@@ -68,7 +69,7 @@ class Stretch:
 
     Attributes:
         first, last: their numbers.
-        change: logarithm of the last one's time over the first one's.
+        change: logarithm of the last one's value over the first one's.
         low, high: its 95 % interval; with fewer than six pairs, the smallest and the largest mean of two of them.
         pairs: how many were played; 0: the change is not measured, but the whole's less the first half's.
         differs: False if the pairs showed that the ends are equal; True if they differ, or are undecided.
@@ -91,6 +92,8 @@ class Search:
         play: plays a pair; the earlier state comes first.
         tell: called with each comparison when it is done.
         played: differences of the first and the last state, in pairs that were played before.
+        threshold: the smallest change that counts, as a share.
+        exact: whether one pair decides, as its processes always yield the same values.
 
     Attributes:
         steps: the steps that were confirmed, between neighbours.
@@ -106,6 +109,9 @@ class Search:
         play: Play,
         tell: Callable[[Stretch], None] = lambda _: None,
         played: Sequence[float] = (),
+        *,
+        threshold: float = THRESHOLD,
+        exact: bool = False,
     ) -> None:
         self.steps: list[Stretch] = []
         self.compared: list[Stretch] = []
@@ -115,6 +121,8 @@ class Search:
         self._states = list(range(states))
         self._play = play
         self._tell = tell
+        self._threshold = threshold
+        self._exact = exact
         self._confirming = 0
         self._played = {(0, states - 1): played}
 
@@ -151,8 +159,8 @@ class Search:
             rest = dataclasses.replace(
                 stretch, change=stretch.change - named, low=stretch.low - named, high=stretch.high - named
             )
-            certain = rest.pairs >= _CERTAIN and (rest.low > 0 or rest.high < 0)
-            if certain and _counts(rest.change) and not any(_within(shorter, rest) for shorter in rests):
+            certain = rest.pairs >= (1 if self._exact else _CERTAIN) and (rest.low > 0 or rest.high < 0)
+            if certain and self._counts(rest.change) and not any(_within(shorter, rest) for shorter in rests):
                 rests.append(rest)
         return sorted(rests, key=lambda rest: rest.first)
 
@@ -187,7 +195,7 @@ class Search:
             else:
                 rest = stretch.change - left.change
                 # Half a threshold counts, as the rest has the errors of two comparisons.
-                right = Stretch(middle, stretch.last, rest, differs=_counts(2 * rest))
+                right = Stretch(middle, stretch.last, rest, differs=self._counts(2 * rest))
                 return [right, left] if self._between(stretch.first, middle) else [right]
         if stretch.differs:
             self._compare(stretch.first, stretch.last)
@@ -199,7 +207,7 @@ class Search:
         neighbours = not self._between(first, last)
         level, most = (self._next_level(), MOST) if neighbours else (_LEADING, _MOST_LEADING)
         try:
-            while (verdict := _verdict(differences, level, most)) == "open":
+            while (verdict := self._verdict(differences, level, most)) == "open":
                 differences.append(self._play(first, last))
         finally:
             change, (low, high, _) = estimate(differences), interval(differences)
@@ -215,38 +223,39 @@ class Search:
         self._confirming += 1
         return ERROR / (self._confirming * (self._confirming + 1))
 
+    def _verdict(
+        self, differences: Sequence[float], level: float, most: int
+    ) -> Literal["open", "different", "equal", "undecided"]:
+        """What a comparison's pairs say.
+
+        Args:
+            level: the largest chance that unchanged states come out different.
+            most: pairs after which the comparison ends.
+        """
+        pairs, change = len(differences), estimate(differences)
+        if self._exact:
+            return "different" if self._counts(change) else "equal"
+        if pairs < min(CLEARING):
+            return "open"
+        share = max(share for fewest, share in CLEARING.items() if fewest <= pairs)
+        if abs(change) < math.log1p(self._threshold * share):
+            return "equal"
+        direction = math.copysign(1, change)
+        # Half of the chance is for the other direction.
+        bets = evidence([direction * each for each in differences], (), self._threshold)
+        if max(bets) >= 2 / level and self._counts(change):
+            return "different"
+        return "undecided" if pairs >= most else "open"
+
+    def _counts(self, change: float) -> bool:
+        return abs(change) > math.log1p(self._threshold)
+
     def _between(self, first: int, last: int) -> list[int]:
         return [state for state in self._states if first < state < last]
 
     def _step_over(self, error: UnmeasurableError) -> None:
         self._states.remove(error.state)
         self.unmeasurable[error.state] = error.reason
-
-
-def _counts(change: float) -> bool:
-    return abs(change) > math.log1p(THRESHOLD)
-
-
-def _verdict(
-    differences: Sequence[float], level: float, most: int
-) -> Literal["open", "different", "equal", "undecided"]:
-    """What a comparison's pairs say.
-
-    Args:
-        level: the largest chance that unchanged states come out different.
-        most: pairs after which the comparison ends.
-    """
-    pairs, change = len(differences), estimate(differences)
-    if pairs < min(CLEARING):
-        return "open"
-    if abs(change) < math.log1p(THRESHOLD * max(share for fewest, share in CLEARING.items() if fewest <= pairs)):
-        return "equal"
-    direction = math.copysign(1, change)
-    # Half of the chance is for the other direction.
-    confirmed = max(evidence([direction * each for each in differences], ())) >= 2 / level
-    if confirmed and _counts(change):
-        return "different"
-    return "undecided" if pairs >= most else "open"
 
 
 def _within(inner: Stretch, outer: Stretch) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fwbench.compare import duet
-from fwbench.compare.criteria import Threshold
+from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet_outcome import AnyComparison, outcome
 from fwbench.compare.findings import Outcome
 from fwbench.compare.pair import Comparison, Pair, Stage
@@ -160,11 +160,17 @@ class DuetGate(Gate):
     def outcome(self) -> Outcome:
         asked: list[AnyComparison] = [*self._asked.values(), *self._plain.asked.values()]
         result = outcome(self._title("base"), self._title("head"), asked, self._seconds)
-        notes = [*self._explained, *result.notes, *self._plain.notes()]
+        notes = [*self._explained, *result.notes, *self._unjudged(), *self._plain.notes()]
         why = self._refused or (f"the duet ended with {self._fault}" if self._fault else "")
         if not (why or asked or self._plain.notes()):
             why = "no test came to its measurement: pytest says above what became of each"
         return dataclasses.replace(result, notes=[*notes, *filter(None, [line(why)])])
+
+    def _unjudged(self) -> list[str]:
+        """A sentence on each metric that a duet judges only if it is asked to, and that it was asked for in vain."""
+        judged = {metric for comparison in self._comparisons.values() for metric in comparison.verdicts}
+        asked = {metric for of in self._comparisons for metric in self._expected[of] if CRITERIA[metric].asked}
+        return [f"{metric} was not compared: no benchmark has it on both sides" for metric in sorted(asked - judged)]
 
     def close(self) -> None:
         self._stack.close()
@@ -182,6 +188,7 @@ class DuetGate(Gate):
                 self._selection.device,
                 protocol.deadline,
                 fit_batch=self._selection.fit_batch,
+                cold=[of for of, limits in self._expected.items() if any(CRITERIA[name].asked for name in limits)],
                 servers=servers,
             )
             plain: list[tuple[Stage, PlainTest, Pair]] = []
@@ -217,16 +224,17 @@ class DuetGate(Gate):
         return self._end - time.monotonic()
 
     def _explain(self, tell: Tell) -> None:
-        """Search for what made the worst regression of latency, and note the answer for the outcome."""
+        """Search for what made the worst regression of any metric, and note the answer for the outcome."""
+        # With the batch that fitted into memory.
         regressed = [
-            (verdict.ratio, comparison)
+            (verdict.ratio, metric, comparison.workload)
             for comparison in self._comparisons.values()
-            if (verdict := comparison.verdicts.get("latency")) and verdict.kind == "regressed"
+            for metric, verdict in comparison.verdicts.items()
+            if verdict.kind == "regressed"
         ]
         if not regressed:
             return
-        # With the batch that fitted into memory.
-        workload = max(regressed, key=lambda regression: regression[0])[1].workload
+        _, metric, workload = max(regressed, key=lambda regression: regression[0])
         try:
             python = self._selection.pythons.get(LANES[workload.lane].framework, sys.executable)
             explanation = explain(
@@ -237,7 +245,8 @@ class DuetGate(Gate):
                 workload,
                 of_workload(workload, self._project.models, self._machine),
                 min(self._end, time.monotonic() + _EXPLAINING),
-                on_comparison=lambda compared: tell(f"explaining {workload.id}, {compared.pairs} pairs"),
+                on_comparison=lambda compared: tell(f"explaining {workload.id}, {causes.pairs(compared.pairs)}"),
+                metric=metric,
             )
             sentences = causes.sentences(explanation, workload.device)
         except Exception as error:

@@ -116,7 +116,7 @@ def thresholds(config: pytest.Config, kind: Literal["duet", "saved"]) -> dict[st
     limits = criteria.thresholds(kind)
     asked = _parsed([text for text in config.getoption("fwbench_fail") if text != DIFFERENT], FAIL)
     for name in asked:
-        if name not in limits:
+        if not _judged(name, kind):
             other = "--fwbench-gate" if kind == "duet" else "--fwbench-against"
             raise pytest.UsageError(f"{name} in {FAIL} is not measured by this gate: {other} does.")
     return limits | asked
@@ -134,7 +134,13 @@ def of_test(item: pytest.Item, kind: str) -> dict[str, Threshold]:
         if marker.kwargs or not marker.args or not all(isinstance(text, str) for text in marker.args):
             raise pytest.UsageError(f'{where} takes its thresholds as text: {MARKER}("latency:5%").')
     asked = _parsed([text for marker in reversed(markers) for text in marker.args], where)
-    return {name: limit for name, limit in asked.items() if getattr(CRITERIA[name], kind)}
+    return {name: limit for name, limit in asked.items() if _judged(name, kind)}
+
+
+def _judged(metric: str, kind: str) -> bool:
+    """Whether a kind of gate judges this metric if it is asked to."""
+    criterion = CRITERIA[metric]
+    return (criterion.paired if kind == "duet" else criterion.saved) is not None
 
 
 def _parsed(texts: list[str], where: str) -> dict[str, Threshold]:

@@ -288,8 +288,7 @@ class Measurement(Decoded):
     @property
     def compiling(self) -> float | None:
         """Seconds of tracing and compiling together; None where compiling was not measured."""
-        trace, compiled = self.value("trace_time"), self.value("compile_time")
-        return compiled if trace is None or compiled is None else trace + compiled
+        return compiling(self.value("trace_time"), self.value("compile_time"))
 
     def beside(self, other: "Measurement", rerun: bool = False) -> "Measurement":
         """This one, with another one of the same workload as an attempt that was disturbed more.
@@ -317,3 +316,8 @@ class Measurement(Decoded):
         """The inverse of `to_json`."""
         metrics = {name: Metric.from_json(name, metric) for name, metric in data.get("metrics", {}).items()}
         return super().from_json({**data, "metrics": metrics})
+
+
+def compiling(trace: float | None, compiled: float | None) -> float | None:
+    """Seconds of tracing and compiling together; None where compiling was not measured."""
+    return compiled if trace is None or compiled is None else trace + compiled

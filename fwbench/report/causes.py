@@ -17,6 +17,11 @@ def change(stretch: Stretch) -> str:
     return f"{size} ({low} to {high})" if stretch.pairs else size
 
 
+def pairs(count: int) -> str:
+    """Format how many pairs were played."""
+    return f"{count} pair{'s' * (count != 1)}"
+
+
 def parts(workload: str, titles: Sequence[str], not_restorable: Sequence[str]) -> list[str]:
     """What is to be put back, and what cannot be."""
     count = len(titles)
@@ -29,7 +34,7 @@ def progress(compared: Stretch) -> str:
     """The line of progress for a comparison."""
     put_back = _numbers(range(compared.first + 1, compared.last + 1))
     before = f", with {_numbers(range(1, compared.first + 1))} back already" if compared.first else ""
-    return f"  putting back {put_back}{before}: {change(compared)}, {compared.pairs} pairs"
+    return f"  putting back {put_back}{before}: {change(compared)}, {pairs(compared.pairs)}"
 
 
 def sentences(explanation: Explanation, device: str) -> list[str]:
@@ -38,7 +43,7 @@ def sentences(explanation: Explanation, device: str) -> list[str]:
     skipped = _skipped(search.unmeasurable)
     if not search.compared:
         return [*skipped, *filter(None, [search.ended])]
-    lines = [f"HEAD's latency differs from BASE's by {change(_turned(search.compared[0]))}."]
+    lines = [f"HEAD's {explanation.metric} differs from BASE's by {change(_turned(search.compared[0]))}."]
     for (first, last), says in explanation.different.items():
         those = "that" if last - first == 1 else "those"
         parts = " and ".join(explanation.parts[first:last])

@@ -147,10 +147,10 @@ def _again(series: Series, shift: Shift) -> tuple[str, str]:
     versions = _updates(shift.before, shift.after)
     told = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in versions.items())
     dirty = "measured with changes that were not committed" if before.dirty or after.dirty else ""
-    again = more = ""
+    criterion, again, more = CRITERIA[series.metric], "", ""
     if isinstance(series.workload, Workload) and series.workload.mode == "fit":
         more = "epochs take no turns in a duet: train again on both sides"
-    elif smallest(series.metric) == CRITERIA[series.metric].saved:
+    elif smallest(series.metric) == criterion.saved and not criterion.asked:
         more = f"a duet does not measure {series.metric}: `fwbench compare` two new runs"
     elif not before.commit or not after.commit:
         more = "the records do not tell both commits, so nothing can be built again"
@@ -165,6 +165,8 @@ def _again(series: Series, shift: Shift) -> tuple[str, str]:
         again = f"{_pytest(series.workload, shift.after)} --fwbench-against={name}=={old}"
     else:
         more = "the same commit and versions on both sides: look at the machine"
+    if again and criterion.asked:
+        again += f" --fwbench-fail={series.metric}:{criterion.asked.share:.0%}"
     return again, "; ".join(filter(None, (told, dirty, more)))
 
 

@@ -15,7 +15,7 @@ or, where the job holds `turns`, it builds its program and takes turns on reques
 
       | -- {"workload", "turns", ...} -> | -- fork ----------> |
       | <-- {"stage": name} ... ------------------------------- |
-      | <-- {"built"} ----------------------------------------- |
+      | <-- {"built": {"settings", "versions", "compiling"}} ------ |  `compiling`: seconds, or null
       | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
       | <-- {"placed": latency} -------------------------------- |
       | -- {"rounds": n} --------------------------------------> |  a turn

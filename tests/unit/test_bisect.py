@@ -1,6 +1,7 @@
 """`fwbench bisect` over real commits, with given pairs, then once with real pairs."""
 
 import dataclasses
+import json
 import math
 import re
 import subprocess
@@ -60,10 +61,11 @@ class Given:
 
     made = 0
 
-    def __init__(self, base, head, models, machine, device, deadline, profiled, servers):
+    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold):
         Given.made += 1
         self.sides = {"base": base, "head": head}
         self.machine = machine
+        self.cold = cold
 
     def play(self, workloads, arrived):
         (workload,) = workloads
@@ -223,6 +225,12 @@ def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, mo
         (("main~1..main", *ASKED, "--minutes=0"), "--minutes 0 leaves no time"),
         (("main~1..main",), "give either --test, or --model and --lane"),
         (("main~1..main", *ASKED, "--test=a.py::b"), "give either --test, or --model and --lane"),
+        (("main~1..main", *ASKED, "--metric=compile"), "unknown metric 'compile': "),
+        (("main~1..main", *ASKED, "--metric=energy"), "choose from latency, cpu_time, peak_memory, program_memory, "),
+        (
+            ("main~1..main", *ASKED, "--metric=peak_memory"),
+            "torch-tiny-inference-b1 has no peak_memory in pairs here: ",
+        ),
     ],
 )
 def test_misuse_is_one_sentence(given, repository, capsys, arguments, words):
@@ -234,6 +242,71 @@ def test_misuse_is_one_sentence(given, repository, capsys, arguments, words):
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+class Metered(Given):
+    """Pairs that compare each side's `cost`, which holds its metrics as JSON."""
+
+    played = 0
+
+    def play(self, workloads):
+        Metered.played += 1
+        (workload,) = workloads
+        values = {name: json.loads((side.root / "cost").read_text()) for name, side in self.sides.items()}
+        both = values["base"].keys() & values["head"].keys()
+        differences = {metric: math.log(values["head"][metric] / values["base"][metric]) for metric in both}
+        timed = [metric for metric in both if metric == "compile_time" and workload not in self.cold]
+        for metric in timed:
+            del differences[metric]
+        return {workload: Pair(differences, {}, values, {"base": {}, "head": {}}, 0.0, 1.0)}
+
+
+COSTS = [
+    {"latency": 1.0, "program_memory": 1e6, "compile_time": 0.083, "peak_memory": 1e8},
+    {"latency": 1.0, "program_memory": 1e6, "compile_time": 2.08, "peak_memory": 1e8},
+    {"latency": 1.0, "program_memory": 3e6, "compile_time": 2.08, "peak_memory": 1.2e8},
+    {"latency": 1.1, "program_memory": 3e6, "compile_time": 2.08, "peak_memory": 1.2e8},
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "number", "size", "pairs"),
+    [
+        ("latency", 3, "+10.0%", r"\d+ pairs"),
+        ("program_memory", 2, "+200.0%", "1 pair"),
+        ("compile_time", 1, "25.1 times", r"\d\d? pairs"),
+        ("peak_memory", 2, "+20.0%", r"\d\d? pairs"),
+    ],
+)
+def test_it_names_the_commit_by_the_metric_that_was_asked_for(
+    repository, capsys, monkeypatch, metric, number, size, pairs
+):
+    """And what one pair decides is decided by one."""
+    monkeypatch.setattr(series, "Pairs", Metered)
+    repository(*map(json.dumps, COSTS))
+    before = Metered.played
+    assert main(["bisect", "main~3..main", *ASKED, f"--metric={metric}"]) == 0
+    out = capsys.readouterr().out
+    became = "slower" if metric == "latency" else "worse"
+    (step,) = [line for line in out.splitlines() if line.startswith("It became")]
+    told = rf"It became {became} with \w+ \(Commit {number}\): {re.escape(size)} \(.*\) of {metric}"
+    assert re.match(rf"{told}, confirmed by {pairs}\.", step)
+    assert f"{metric.capitalize()}, that of " in out
+    comparisons = len([line for line in out.splitlines() if re.match(r"  \w+\.\.\w+, ", line)])
+    assert (Metered.played - before == comparisons) == (metric == "program_memory")
+
+
+def test_a_commit_that_does_not_yield_the_metric_is_stepped_over(repository, capsys, monkeypatch):
+    monkeypatch.setattr(series, "Pairs", Metered)
+    without = {name: value for name, value in COSTS[1].items() if name != "program_memory"}
+    folder = repository(*map(json.dumps, [COSTS[0], without, *COSTS[2:]]))
+    assert main(["bisect", "main~3..main", *ASKED, "--metric=program_memory"]) == 0
+    out = capsys.readouterr().out
+    first, middle, last = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (3, 2, 1))
+    assert (
+        f"{middle} (Commit 1) was skipped, as it could not be measured: its processes report no program_memory" in out
+    )
+    assert f"It became worse between {first} (Commit 0) and {last} (Commit 2): " in out
 
 
 def test_a_merged_branch_is_one_commit_of_the_line(given, repository):
@@ -272,8 +345,23 @@ def test_speed(fwbench_measure):
 """
 
 
-def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def few_pairs(monkeypatch):
     """Each comparison plays one real pair of short turns and reuses it as all its pairs."""
+    monkeypatch.setattr(Pairs, "amounts", dataclasses.replace(Pairs.amounts, placings=1))
+    play, played = Pairs.play, {}
+
+    def once(self, workloads, arrived):
+        key = tuple(side.root.name for side in self._sides)
+        if key not in played:
+            played[key] = play(self, workloads)
+        for workload in workloads:
+            arrived(workload, played[key][workload])
+
+    monkeypatch.setattr(Pairs, "play", once)
+
+
+def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys, few_pairs):
     for times in (1, 40, 40):
         (tmp_path / "mine.py").write_text(NET.format(times=times))
         (tmp_path / "test_speed.py").write_text(TEST)
@@ -283,17 +371,6 @@ def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys):
         git(tmp_path, "add", "--all")
         git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", f"Run it {times} times")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Pairs, "amounts", dataclasses.replace(Pairs.amounts, placings=1))
-    play, played = Pairs.play, {}
-
-    def once(self, workloads, arrived):
-        key = tuple(side.title for side in self._sides)
-        if key not in played:
-            played[key] = play(self, workloads)
-        for workload in workloads:
-            arrived(workload, played[key][workload])
-
-    monkeypatch.setattr(Pairs, "play", once)
     assert main(["bisect", "main~2..main", "batch_size=8", *ASKED]) == 0
     slow = git(tmp_path, "rev-parse", "--short=12", "main~1")
     out = capsys.readouterr().out
@@ -303,3 +380,91 @@ def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys):
     assert [line.partition(": ")[0] for line in told] == [
         f"With {slow} (Run it 40 times) it begins to compute something else"
     ]
+
+
+PLANTED = {
+    "compile_time": (
+        "jax",
+        "x = jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x) + 0.1, x)",
+        "for _ in range(300): x = jnp.sin(x) + 0.1",
+    ),
+    "program_memory": (
+        "jax",
+        "x = x + self.layer(x)",
+        "x = x + self.layer(jnp.tile(x, (4096, 1))).mean(0, keepdims=True)",
+    ),
+    "peak_memory": ("torch", "x = self.layer(x)", "self.kept = torch.ones(1 << 26); x = self.layer(x)"),
+}
+NETS = {
+    "torch": """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        {line}
+        return x
+""",
+    "jax": """
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.layer = nnx.Linear(64, 64, rngs=rngs)
+
+    def __call__(self, x):
+        {line}
+        return x
+""",
+}
+
+
+def planted(folder, metric, commits):
+    """Commit a network without the plant, then with it, in so many commits."""
+    lane, before, after = PLANTED[metric]
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    (folder / "test_speed.py").write_text(TEST.replace("512", "64").replace("torch=", f"{lane}="))
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    for number in range(commits):
+        (folder / "mine.py").write_text(NETS[lane].format(line=after if number else before))
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "--allow-empty", "--message", f"Commit {number}")
+    return "device=cpu", "--model=tiny", f"--lane={lane}", f"--metric={metric}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", PLANTED)
+def test_a_real_plant_is_named_by_its_metric(tmp_path, monkeypatch, capsys, few_pairs, metric):
+    """A loop that is unrolled, a large temporary, and memory that is kept."""
+    asked = planted(tmp_path, metric, 3)
+    monkeypatch.chdir(tmp_path)
+    assert main(["bisect", "main~2..main", *asked]) == 0
+    slow = git(tmp_path, "rev-parse", "--short=12", "main~1")
+    out = capsys.readouterr().out
+    assert re.search(
+        rf"It became worse with {slow} \(Commit 1\): (\+[\d.]+%|[\d.]+ times) \(.*\) of {metric}, ", out
+    ), out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["compile_time", "program_memory"])
+def test_a_real_plant_is_explained_by_its_metric(tmp_path, monkeypatch, capsys, few_pairs, metric):
+    """Beside another change."""
+    asked = planted(tmp_path, metric, 1)
+    lane, _, after = PLANTED[metric]
+    changed = NETS[lane].format(line=after).replace("import nnx\n", "import nnx\n\nUNUSED = 1\n")
+    (tmp_path / "mine.py").write_text(changed)
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "main", ".", *asked]) == 0
+    out = capsys.readouterr().out
+    assert f"HEAD's {metric} differs from BASE's by " in out
+    assert "comes from mine.py, line 14: it is gone with that as in BASE" in out, out
+    assert out.count("it is gone") == 1
+    assert "by the framework's profiler" not in out

@@ -41,6 +41,7 @@ class Script:
         log: (side, message) in the order of sending.
         held: seconds of each turn for which a side gets no CPU, in order.
         turns: (side, "asked" or the name of its answer) in order, of builds and placings.
+        compiling: seconds of tracing and compiling, by side and batch size; None: not reported.
     """
 
     def __init__(self, seconds, wobble=lambda side: 1.0, memory=None, cpu=None):
@@ -56,6 +57,7 @@ class Script:
         self.servers = Counter()
         self.noises = []
         self.held = itertools.repeat(0.0)
+        self.compiling = lambda side, size: None
 
     def partner(self, seat, machine, device, deadline, noise):
         return ScriptedPartner(self, seat, noise)
@@ -78,7 +80,9 @@ class ScriptedPartner:
         if "workload" in message:
             self.size = message["workload"].get("batch_size", 1)
             self.extra, self.factor = message["extra"], self.script.wobble(self.side.name)
-            self.answers.append({"built": {"settings": {}, "versions": {"torch": self.side.name}}})
+            compiling = self.script.compiling(self.side.name, self.size)
+            built = {"settings": {}, "versions": {"torch": self.side.name}, "compiling": compiling}
+            self.answers.append({"built": built})
         elif "place" in message:
             self.answers.append({"placed": self.seconds})
         elif "modules" in message:
@@ -125,6 +129,9 @@ class ScriptedPartner:
         self.send(message)
         return self.receive(answer)
 
+    def cool(self):
+        self.script.log.append((self.side.name, "cool"))
+
     def close(self):
         self.script.log.append((self.side.name, "closed"))
 
@@ -169,6 +176,52 @@ def test_sides_warm_up_one_after_another_and_build_at_once_except_on_a_gpu(play,
         assert {first[1], third[1] if not (builds and at_once) else second[1]} == {"asked"}
         assert {second[1] if not (builds and at_once) else third[1], last[1]} == {"built" if builds else "placed"}
         assert {first[0], last[0]} == set(BOTH)
+
+
+COLD = {**THRESHOLDS, "compile_time": Threshold(0.25)}
+
+
+def compiling(side, size):
+    """A loop that head unrolls."""
+    return 2.08 if side == "head" and size == 1 else 0.083
+
+
+def test_a_longer_compilation_is_a_regression_where_compiling_is_timed(play):
+    script = Script(same)
+    script.compiling = compiling
+    found = play(script, ONE, TWO, thresholds=COLD, cold=[ONE, TWO])
+    assert {of: (c.kind, c.verdicts["compile_time"].kind) for of, c in found.items()} == {
+        ONE: ("regressed", "regressed"),
+        TWO: ("unchanged", "unchanged"),
+    }
+    verdict = found[ONE].verdicts["compile_time"]
+    assert (verdict.ratio, found[ONE].verdicts["latency"].kind) == (pytest.approx(2.08 / 0.083), "unchanged")
+    assert found[ONE].confirmation[0].values["head"]["compile_time"] == 2.08
+    (finding,) = (each for each in outcome("base", "head", [found[ONE]], 1.0).findings if each.metric == "compile_time")
+    assert (finding.kind, finding.base, finding.head) == ("regressed", 0.083, pytest.approx(2.08))
+
+
+def test_where_compiling_is_timed_each_side_compiles_alone_with_empty_caches_in_an_order_by_lot(play):
+    """Other workloads still build at once, and keep their caches."""
+    script = Script(same)
+    script.compiling = compiling
+    found = play(script, TWO, THREE, thresholds=COLD, cold=[TWO])
+    assert "compile_time" in found[TWO].verdicts
+    assert "compile_time" not in found[THREE].verdicts
+    builds = [step for step in script.log if step[1] == "cool" or "workload" in step[1]]
+    sizes = [message if message == "cool" else message["workload"]["batch_size"] for _, message in builds]
+    cold = [
+        (first[0], side)
+        for first, (side, message), size in zip(builds, builds[1:], sizes[1:], strict=False)
+        if size == 2
+    ]
+    assert len(cold) == 6
+    assert all(emptied == side for emptied, side in cold)
+    assert sizes.count("cool") == 6
+    at_once = [script.turns[place : place + 4] for place in range(0, len(script.turns), 4)]
+    alone = [steps for steps in at_once if [what for _, what in steps] == ["asked", "built", "asked", "built"]]
+    assert len(alone) == 3
+    assert sum([what for _, what in steps] == ["asked", "asked", "built", "built"] for steps in at_once) == 3
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(without_gpu, 
 def explaining(monkeypatch):
     """Searches for the parts of a difference: the second of two parts makes it; or an error that ends them.
 
-    Returns what was searched for, a tuple each: base's commit, the commit of head's files, and the batch size.
+    Returns what was searched for, a tuple each: base's commit, the commit of head's files, the batch size, the metric.
     """
 
     class Asked(list):
@@ -181,13 +181,13 @@ def explaining(monkeypatch):
 
     asked = Asked()
 
-    def explain(stated, top, project, python, workload, playing, end, on_comparison):
-        asked.append((stated[0].revision, stated[1].revision, workload.batch_size))
+    def explain(stated, top, project, python, workload, playing, end, on_comparison, metric):
+        asked.append((stated[0].revision, stated[1].revision, workload.batch_size, metric))
         if asked.error:
             raise asked.error
         search = Search(3, lambda first, last: -0.05 * (first < 2 <= last), on_comparison)
         search.run()
-        return Explanation(["a.py, line 1", "b.py, line 2"], search)
+        return Explanation(["a.py, line 1", "b.py, line 2"], search, metric=metric)
 
     monkeypatch.setattr("fwbench.gates.duet.explain", explain)
     return asked
@@ -197,8 +197,8 @@ def test_in_cis_profile_the_part_that_made_the_regression_is_named_first(run, pr
     (project.path / "b.py").write_text("changed = 1")
     result = run({2: "regressed"}, "--fwbench-profile=ci")
     assert result.ret == 1
-    ((base, head, batch_size),) = explaining
-    assert batch_size == 2
+    ((base, head, *what),) = explaining
+    assert what == [2, "latency"]
     assert (base, head) == (fwbench.git.commit(project.path, "HEAD"), WORKING_TREE)
     result.stdout.fnmatch_lines(
         [
@@ -207,6 +207,43 @@ def test_in_cis_profile_the_part_that_made_the_regression_is_named_first(run, pr
             "torch 2.0 in base, 2.1 in head",
         ]
     )
+
+
+def test_the_worst_regression_of_any_metric_is_explained_by_that_metric(run, given, explaining, monkeypatch):
+    comparisons = given.comparisons
+
+    def hungry():
+        found = comparisons()
+        (three,) = (workload for workload in found if workload.batch_size == 3)
+        memory = {"peak_memory": Verdict("regressed", 1.4, (1.39, 1.41), 0.95, 10, 0.001)}
+        pairs = [
+            dataclasses.replace(pair, values={side: {**of, "peak_memory": 1e9} for side, of in pair.values.items()})
+            for pair in found[three].screening
+        ]
+        worse = {**found[three].verdicts, **memory}
+        return {**found, three: dataclasses.replace(found[three], kind="regressed", verdicts=worse, screening=pairs)}
+
+    monkeypatch.setattr(given, "comparisons", hungry)
+    result = run({2: "regressed"}, "--fwbench-profile=ci")
+    assert [asked[2:] for asked in explaining] == [(3, "peak_memory")]
+    result.stdout.fnmatch_lines(["torch-mlp-inference-b3: HEAD's peak_memory differs from BASE's by *"])
+
+
+@pytest.mark.parametrize(
+    ("options", "cold"),
+    [((), []), (("--fwbench-fail=compile_time:25%",), [1, 2, 3]), (("--fwbench-fail=cpu_time:5%",), [])],
+)
+def test_compiling_is_timed_only_if_somebody_asks(run, given, monkeypatch, options, cold):
+    """And where no pair has it, that is said."""
+    made = []
+    monkeypatch.setattr("fwbench.gates.duet.Pairs", lambda *sides, **options: made.append(options["cold"]) or given)
+    result = run({}, *options)
+    assert result.ret == 0
+    assert [sorted(workload.batch_size for workload in each) for each in made] == [cold]
+    (asked,) = given.asked
+    assert {("compile_time", 0.25) in limits for limits in asked.values()} == {bool(cold)}
+    told = [line for line in result.outlines if line.startswith("compile_time was not compared")]
+    assert len(told) == bool(cold)
 
 
 def test_only_a_regression_in_cis_profile_is_explained(run, explaining):
@@ -268,7 +305,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("ceilings")
-    assert pairs.pop("servers")
+    assert (bool(pairs.pop("servers")), pairs.pop("cold")) == (True, [])
     assert [workers.pop(name) for name in ("patience", "compiled")] == [0.0, None]
     assert [workers, pairs] == [asked, asked]
 
@@ -587,7 +624,7 @@ def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, proj
             "*--fwbench-against and --fwbench-gate are different gates*",
         ),
         (["--fwbench-fail=latency:5"], "*--fwbench-fail 'latency:5' is not METRIC:PERCENT%*"),
-        (["--fwbench-fail=compile_time:5%"], "*compile_time in --fwbench-fail is not measured by this gate*"),
+        (["--fwbench-fail=energy:5%"], "*energy in --fwbench-fail is not measured by this gate*"),
         (["--fwbench-summary=no/such/folder/x.md"], "*--fwbench-summary no/such/folder/x.md cannot be written*"),
         (["--benchmark-disable"], "*--benchmark-disable measures nothing*"),
         (["--benchmark-skip"], "*--benchmark-skip measures nothing*"),

@@ -1,5 +1,6 @@
 """`fwbench explain` over real commits and environments, with given pairs, then once with real pairs."""
 
+import dataclasses
 import json
 import math
 import os
@@ -80,7 +81,7 @@ def edit(folder, *changes, path="mine/cost.py"):
 class Given:
     """Pairs without noise: a side's module, variables and interpreter say how long its call takes."""
 
-    def __init__(self, base, head, models, machine, device, deadline, profiled, servers):
+    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold):
         self.sides = {"base": base, "head": head}
 
     def play(self, workloads, arrived):
@@ -139,6 +140,33 @@ def test_each_part_that_makes_a_difference_is_named_with_its_size_and_the_progra
     assert "HEAD computes something else with mine/cost.py, line 10 than with that as in BASE: outputs differ by" in out
     assert git(folder, "status", "--short") == "M mine/cost.py\n M notes.txt"
     assert not (folder / ".git" / "worktrees").exists()
+
+
+def test_a_part_is_named_by_the_metric_that_was_asked_for(given, folder, capsys):
+    """A table of operators, whose numbers are times, is of no use there."""
+
+    class Hungry(Given):
+        def __init__(self, *of, profiled, **options):
+            assert (profiled, options["cold"]) == (False, [])
+            super().__init__(*of, profiled, **options)
+
+        def play(self, workloads):
+            ((workload, pair),) = super().play(workloads).items()
+            values = {side: {"latency": 1.0, "peak_memory": 1.0} for side in ("base", "head")}
+            differences = {"latency": 0.0, "peak_memory": pair.differences["latency"]}
+            return {workload: dataclasses.replace(pair, differences=differences, values=values)}
+
+    given.setattr(series, "Pairs", Hungry)
+    edit(folder, ("1.0", "1.1"), ("most = 0.0", "most = 0.02"))
+    assert main(["explain", "main", ".", *ASKED, "--metric=peak_memory"]) == 0
+    out = capsys.readouterr().out
+    assert "HEAD's peak_memory differs from BASE's by +12.0% (+12.0% to +12.0%)." in out
+    # A change of 2 % is below the metric's threshold.
+    assert out.count("it is gone") == 1
+    assert "comes from mine/cost.py, line 2: it is gone with that as in BASE" in out
+    assert "the time" not in out
+    assert main(["explain", "main", ".", *ASKED, "--metric=memory"]) == 4
+    assert "--metric: unknown metric 'memory': " in capsys.readouterr().err
 
 
 def test_without_a_difference_no_part_is_named(given, folder, capsys):

@@ -347,13 +347,20 @@ def test_where_no_duet_can_tell_it_says_why(storage, history, change, why):
     assert (about.endswith(f"({why})"), again) == (True, "")
 
 
+def test_what_a_duet_measures_only_if_asked_is_asked_for_in_the_command(storage, history):
+    runs = {n: run(n, timed(0.1, metrics={"compile_time": metric(4.0 if n < 10 else 9.0)})) for n in range(20)}
+    _, again = command(storage, history, runs)
+    assert again.endswith(" --fwbench-fail=compile_time:10%")
+    assert "--fwbench-fail" not in command(storage, history, stepped())[1]
+
+
 def test_what_a_duet_does_not_measure_and_epochs_have_no_command(storage, history):
     runs = {
-        n: run(n, timed(0.1, metrics={"compile_time": metric(4.0 if n < 10 else 9.0)}), timed(0.1, mode="fit"))
+        n: run(n, timed(0.1, metrics={"energy_per_sample": metric(4.0 if n < 10 else 9.0)}), timed(0.1, mode="fit"))
         for n in range(20)
     }
     about, again = command(storage, history, runs)
-    assert about.endswith("(a duet does not measure compile_time: `fwbench compare` two new runs)")
+    assert about.endswith("(a duet does not measure energy: `fwbench compare` two new runs)")
     assert again == ""
     about, again = command(storage, history, stepped(mode="fit"))
     assert about.endswith("(epochs take no turns in a duet: train again on both sides)")

@@ -234,6 +234,18 @@ def test_a_slowdown_is_told_with_the_command_that_searches_for_its_cause(record,
     )
 
 
+def test_the_command_is_for_the_worst_regression_of_any_metric(record):
+    def side(commit, compiling, latency):
+        processes = tuple({"latency": latency * level, "compile_time": compiling * level} for level in LEVELS)
+        return dataclasses.replace(record(measured(lane="jax", processes=processes)), commit={"id": commit})
+
+    limits = {name: CRITERIA[name].saved for name in ("latency", "compile_time")}
+    outcome = compare(side("1" * 40, 1.0, 1.0), side("2" * 40, 25.0, 2.0), limits)
+    assert {finding.metric for finding in found(outcome, "regressed")} == {"latency", "compile_time"}
+    (told,) = [note for note in outcome.notes if note.startswith("what made")]
+    assert told.endswith(" --metric=compile_time")
+
+
 def test_what_a_record_holds_twice_is_not_comparable(record):
     once, again = several(), several(factor=3.0, stages={"latency": 1.0})
     for sides in ((record(once, again), record(once)), (record(once), record(once, again))):

@@ -57,6 +57,38 @@ def test_one_step_is_named_with_its_size_wherever_it_is(number, change):
     assert 12 <= len(search.compared) <= 24
 
 
+def exactly(levels, **options):
+    """An exact search over these values."""
+    search = Search(len(levels), lambda first, last: math.log(levels[last] / levels[first]), **options, exact=True)
+    search.run()
+    return search
+
+
+def test_what_is_exact_is_decided_by_one_pair_a_comparison():
+    search = exactly([1.0, 1.0, 1.3, 1.3, 1.3, 0.9, 0.9])
+    assert named(search) == [(1, 2), (4, 5)]
+    assert {each.pairs for each in search.compared} == {1}
+    assert search.unexplained == []
+    assert {each.pairs for each in exactly([1.0] * 7).compared} == {1}
+    assert exactly([1.0] * 7).steps == []
+
+
+def test_what_is_exact_and_comes_from_no_neighbours_is_a_rest():
+    search = Search(5, lambda first, last: 0.3 * (last - first == 4), exact=True)
+    search.run()
+    assert [(rest.first, rest.last, rest.pairs) for rest in search.unexplained] == [(0, 4, 1)]
+
+
+def test_a_change_below_the_metrics_threshold_is_no_step():
+    levels = [1.0, 1.0, 1.08, 1.08, 1.08]
+    assert named(exactly(levels, threshold=0.02)) == [(1, 2)]
+    assert named(exactly(levels, threshold=0.10)) == []
+    for threshold, expected in ((0.02, [(1, 2)]), (0.10, [])):
+        search = Search(5, lambda first, last: math.log(levels[last] / levels[first]), threshold=threshold)
+        search.run()
+        assert named(search) == expected
+
+
 def test_three_steps_in_both_directions_are_named():
     assert named(searched({9: 0.06, 31: -0.04, 52: 0.05})) == [(8, 9), (30, 31), (51, 52)]
 
@@ -187,6 +219,6 @@ def test_a_change_must_exceed_the_threshold_however_certain_it_is():
 def test_both_directions_share_the_chance_to_err():
     """The first pair with a stake of 2/a decides."""
     certain = [0.05] * 30
-    pairs = next(n for n in range(4, 30) if steps._verdict(certain[:n], 0.05, 64) == "different")
+    pairs = next(n for n in range(4, 30) if Search(0, None)._verdict(certain[:n], 0.05, 64) == "different")
     stake = steps.evidence(certain, ())
     assert stake[pairs - 1] >= 2 / 0.05 > stake[pairs - 2]

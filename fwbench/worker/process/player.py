@@ -27,7 +27,7 @@ from fwbench.meters.remembering import vary
 from fwbench.models import Model, ModelError
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import Lane
-from fwbench.record.measurement import Failure
+from fwbench.record.measurement import Failure, compiling
 from fwbench.record.workload import Workload
 from fwbench.worker.process.checks import computed, fingerprinted
 from fwbench.worker.process.faults import failure, load
@@ -210,13 +210,15 @@ class Player(Turns):
         vary(self.program, described, workload)
         send({"stage": "compile"})
         with self.program.session():
-            self.program.compile()
+            times = self.program.compile()
+        self._compiling = compiling(times.trace, times.compile)
         self.computed = functools.partial(computed, self.program, described, workload, weights)
         super().__init__(self.program.step, self.program.wait, job["extra"])
 
     def described(self, distributions: tuple[str, ...]) -> dict[str, Any]:
-        """How this side runs, for readers: settings, and versions of the lane's distributions."""
-        return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
+        """Settings, versions of the lane's distributions, and the seconds of tracing and compiling."""
+        told = {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
+        return {**told, "compiling": self._compiling}
 
     def settings(self) -> dict[str, Any]:
         """How this side has run, with those settings that its network has changed."""

@@ -30,8 +30,9 @@ def explain(
     on_comparison: Callable[[Stretch], None] = lambda _: None,
     *,
     profiled: bool = False,
+    metric: str = "latency",
 ) -> Explanation:
-    """Put parts of head back to what they are in base, and search for those that change the latency.
+    """Put parts of head back to what they are in base, and search for those that change a metric.
 
     Args:
         stated: base and head.
@@ -42,22 +43,23 @@ def explain(
         on_parts: called with the parts' titles and with what cannot be put back.
         on_comparison: called with each comparison when it is done.
         profiled: whether the answer says where the time goes.
+        metric: of `PAIRED`.
 
     Raises:
         UserError: a side cannot be measured, or nothing that the workload uses differs.
     """
     with Scratch() as made, playing as players:
         between = Between(stated, top, project, python, made.path)
-        ends = Series(between.ends, between.title, subject, players, end, profiled=profiled)
+        ends = Series(between.ends, between.title, subject, players, end, profiled=profiled, metric=metric)
         first = _play_first(ends, between.checkouts.left_out if between.checkouts else [])
         not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]
         on_parts(titles, not_restorable)
         if not titles:
             raise UserError(f"BASE and HEAD differ in nothing that {subject.id} uses: name other sides.")
-        series = Series(between.side, between.title, subject, players, end)
+        series = Series(between.side, between.title, subject, players, end, metric=metric)
         series.described = {0: ends.described[0], len(titles): ends.described[1]}
-        search = Search(len(titles) + 1, series.play, on_comparison, [first])
+        search = Search(len(titles) + 1, series.play, on_comparison, [first], **series.rule)
         search.run()
     programs = {
         number: Fingerprint.from_json(described["program"])
@@ -65,7 +67,8 @@ def explain(
         if described.get("program")
     }
     recorded = (_recorded(ends.described[1]), _recorded(ends.described[0]))
-    return Explanation(titles, search, programs, recorded, ends.described[0]["latency"], series.differing())
+    latency, differing = ends.described[0]["latency"], series.differing()
+    return Explanation(titles, search, programs, recorded, latency, differing, metric)
 
 
 def _recorded(described: Mapping[str, Any]) -> Sequence[Span] | Profile | str:

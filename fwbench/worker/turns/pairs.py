@@ -5,7 +5,7 @@ A turn counts by its fastest call, as base and head differ by less than the call
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fwbench.compare.pair import Fault, Pair
 from fwbench.machine import Machine
@@ -28,6 +28,7 @@ class Pairs(Rounds[Pair]):
 
     Args:
         fit_batch: whether a batch that does not fit into memory is halved until it does.
+        cold: workloads whose compiling is timed, so that each pair compiles them with empty caches.
         models, machine, device, deadline, planted, seed, profiled, servers: as `Rounds` has them.
     """
 
@@ -46,12 +47,14 @@ class Pairs(Rounds[Pair]):
         seed: int | None = None,
         *,
         fit_batch: bool = False,
+        cold: Collection[Workload] = (),
         profiled: bool = False,
         servers: Servers | None = None,
     ) -> None:
         super().__init__(models, machine, device, deadline, planted, seed, profiled=profiled, servers=servers)
         self._sides = (base, head)
         self._fit_batch = fit_batch
+        self._cold = cold
         # By lane, the combinations of fallback flags that both interpreters accept, the shortest first.
         self._ladders: dict[str, list[Flags]] = {}
         # By workload whose compilers failed on both sides: the flags that it runs with now.
@@ -62,7 +65,7 @@ class Pairs(Rounds[Pair]):
 
     def seats(self, workload: Workload) -> tuple[Seat, ...]:
         lane, flags = LANES[workload.lane], self._flags.get(workload, ())
-        return tuple(Seat(side.name, side, lane, flags) for side in self._sides)
+        return tuple(Seat(side.name, side, lane, flags, workload in self._cold) for side in self._sides)
 
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         answer = take_turn(partner, taken, {"rounds": taken.rounds}, "rounds")

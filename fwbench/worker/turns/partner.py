@@ -1,6 +1,7 @@
 """A seat in a round, and the process that takes its turns."""
 
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,12 +31,14 @@ class Seat:
         name: different from all other names in the round.
         side: whose fwbench and modules it runs.
         flags: fallback flags of its lane.
+        cold: whether each program is compiled with empty caches, to time that.
     """
 
     name: str
     side: Side
     lane: Lane
     flags: Flags = ()
+    cold: bool = False
 
 
 class SideError(Exception):
@@ -68,10 +71,11 @@ class Partner:
         lane = seat.lane
         self._deadline = deadline
         variables = {**environment({**os.environ, **side.variables}, machine.threads, device, lane), **noise}
-        # A duet does not compare compiling. On a CPU its result is always the same, so caches are shared. On a GPU
-        # compilers choose kernels by timing them, and each pair must draw its own choice.
-        self._own = None if device == "cpu" else Scratch()
-        variables |= {**lane.sharing, **lane.cached(self._own.path if self._own else side.caches)}
+        # On a CPU compiling always has the same result, so caches are shared unless it is timed. On a GPU compilers
+        # choose kernels by timing them, and each pair must draw its own choice.
+        self._own = Scratch() if seat.cold or device != "cpu" else None
+        self._caches = lane.cached(self._own.path if self._own else side.caches)
+        variables |= {**({} if seat.cold else lane.sharing), **self._caches}
         self._kills = oom.kills()
         # Raised when the partner is first asked, so that it does not matter which side was started first.
         self._unstarted: SideError | None = None
@@ -104,6 +108,11 @@ class Partner:
         if self.side.name == "base":
             raise UserError(f"{sentence}.")
         raise SideError(self.side, Failure("unavailable", sentence))
+
+    def cool(self) -> None:
+        """Empty a cold seat's caches, before each job."""
+        for folder in self._caches.values() if self.seat.cold else ():
+            shutil.rmtree(folder, ignore_errors=True)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message. If the process has ended, waiting for the answer shows it."""

@@ -163,7 +163,7 @@ class PlainPairs:
             for name in (*order, *reversed(order)):
                 turn = take_turn(seats[name], taken, {"rounds": taken.rounds}, "rounds")
                 taken.turn(0, block, name, turn["rounds"][min(1, taken.rounds - 1) :], turn["cpu_time"])
-        taken.memory = {name: _once(message) for name, message in told.items()}
+        taken.once = {name: _once(message) for name, message in told.items()}
         for name, seat in seats.items() if self._searching else ():
             taken.described[name] |= seat.ask({"finish": {"profiled": self._profiled}}, "sources")
 
@@ -308,7 +308,7 @@ class _Seat:
 
 
 def _once(message: Mapping[str, Any]) -> dict[str, float]:
-    return {"first_call": message["first"], **({"host_peak_memory": message["peak"]} if message["peak"] else {})}
+    return {"first_call": message["first"], **({"peak_memory": message["peak"]} if message["peak"] else {})}
 
 
 def _described(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -215,6 +215,11 @@ class Rounds(ABC, Generic[Played]):
                 "extra": self._planted.get(played, 0.0) if name != "base" else 0.0,
             }
         taken = Taken(self.amounts, self._build(partners, jobs), unfit)
+        for name, described in taken.described.items():
+            # A base of an older fwbench does not report it.
+            seconds = described.pop("compiling", None)
+            if seconds and partners[name].seat.cold:
+                taken.once[name] = {"compile_time": seconds}
         order = self._random.sample(sorted(partners), len(partners))
         for placing in range(self.amounts.placings):
             self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
@@ -264,14 +269,22 @@ class Rounds(ABC, Generic[Played]):
     def _build(self, partners: Mapping[str, Partner], jobs: Mapping[str, Any]) -> dict[str, Any]:
         """Have all partners build their programs, and return how each describes its own.
 
-        On a GPU they build one after another: compilers and libraries choose a GPU's kernels by timing them, which
-        another process would disturb.
+        On a GPU, and where compiling is timed, they build one after another, in an order drawn by lot: compilers and
+        libraries choose a GPU's kernels by timing them, which another process would disturb.
         """
-        if self._device == "gpu":
-            return _all(partners, lambda partner: partner.ask(jobs[partner.seat.name], "built")["built"])
+        if self._device == "gpu" or any(partner.seat.cold for partner in partners.values()):
+            order = self._random.sample(list(partners), len(partners))
+            return _all({name: partners[name] for name in order}, lambda partner: _built(partner, jobs))
         for name, partner in partners.items():
             partner.send(jobs[name])
         return _all(partners, lambda partner: partner.receive("built")["built"])
+
+
+def _built(partner: Partner, jobs: Mapping[str, Any]) -> Any:
+    """Have a partner build its program while no other does."""
+    if partner.seat.cold:
+        partner.cool()
+    return partner.ask(jobs[partner.seat.name], "built")["built"]
 
 
 def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict[str, Any]:

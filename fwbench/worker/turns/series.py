@@ -4,14 +4,16 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Protocol
 
 from fwbench.compare.agreement import of_sides
+from fwbench.compare.criteria import CRITERIA, PAIRED
 from fwbench.compare.pair import Fault, Pair
 from fwbench.compare.steps import OverError, UnmeasurableError
+from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.models import Model
+from fwbench.record.measurement import Failure
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
@@ -28,7 +30,7 @@ Subject = Workload | PlainTest
 class Players(Protocol):
     """Makes what plays pairs of two sides, which has the method `play` of `Pairs`."""
 
-    def __call__(self, base: Side, head: Side, *, profiled: bool = False) -> Any: ...
+    def __call__(self, base: Side, head: Side, *, profiled: bool, metric: str) -> Any: ...
 
 
 @contextmanager
@@ -39,9 +41,15 @@ def of_workload(workload: Workload, models: Mapping[str, Model], here: Machine) 
         models: by name.
     """
     with Servers() as servers:
-        deadline = PROFILES["ci"].on(workload.device).deadline
-        given: dict[str, Any] = {"models": models, "machine": here, "device": workload.device}
-        yield partial(Pairs, **given, deadline=deadline, servers=servers)
+        device = workload.device
+        deadline = PROFILES["ci"].on(device).deadline
+
+        def pairs(base: Side, head: Side, *, profiled: bool, metric: str) -> Pairs:
+            cold = [workload] if CRITERIA[metric].asked else []
+            options: dict[str, Any] = {"cold": cold, "profiled": profiled, "servers": servers}
+            return Pairs(base, head, models, here, device, deadline, **options)
+
+        yield pairs
 
 
 @contextmanager
@@ -51,7 +59,13 @@ def of_plain(called: Invocation) -> Iterator[Players]:
     Args:
         called: how pytest is to be called.
     """
-    yield partial(PlainPairs, called=called, deadline=PROFILES["ci"].on("cpu").deadline, searching=True)
+
+    def pairs(base: Side, head: Side, *, profiled: bool, metric: str) -> PlainPairs:
+        del metric
+        deadline = PROFILES["ci"].on("cpu").deadline
+        return PlainPairs(base, head, called, deadline, searching=True, profiled=profiled)
+
+    yield pairs
 
 
 class Series:
@@ -62,6 +76,7 @@ class Series:
         title: returns a state's title for its number.
         end: the value of `time.monotonic` from which on no pair begins.
         profiled: whether each state's first process is profiled at its end.
+        metric: the one that is compared, of `PAIRED`.
 
     Attributes:
         described: what each state's first process reported (program, outputs, settings, sources, latency in seconds,
@@ -77,6 +92,7 @@ class Series:
         end: float,
         *,
         profiled: bool = False,
+        metric: str = "latency",
     ) -> None:
         self.described: dict[int, Mapping[str, Any]] = {}
         self._side = side
@@ -85,6 +101,7 @@ class Series:
         self._players = players
         self._end = end
         self._profiled = profiled
+        self._metric = metric
         # The two states whose pairs `_pairs` plays now, and how long the last pair took.
         self._between = (-1, -1)
         self._pairs: Any = None
@@ -104,28 +121,51 @@ class Series:
         """Play a fresh pair.
 
         Returns:
-            log(latency of `last` / latency of `first`).
+            log(value of `last` / value of `first`) of the metric.
 
         Raises:
             UnmeasurableError: one of them cannot be measured.
             OverError: the time is over, or a state that was measured before now fails.
+            UserError: neither of them yields the metric.
         """
         if time.monotonic() + self._seconds > self._end:
             raise OverError("the time was over: give more minutes")
         if self._between != (first, last):
             sides = self._side("base", first), self._side("head", last)
-            self._pairs = self._players(*sides, profiled=self._profiled)
+            self._pairs = self._players(*sides, profiled=self._profiled, metric=self._metric)
             self._between = (first, last)
         results: list[Pair | Fault] = []
         self._pairs.play([self._subject], lambda _, result: results.append(result))
         (played,) = results
-        if isinstance(played, Fault):
-            number, reason = first if played.side == "base" else last, played.failure.message
+        fault = played if isinstance(played, Fault) else self._lacking(played)
+        if fault:
+            number, reason = first if fault.side == "base" else last, fault.failure.message
             if number in self.described:
                 raise OverError(f"{self._title(number)} could be measured before, and now cannot: {line(reason)}")
             raise UnmeasurableError(number, reason)
+        assert isinstance(played, Pair)
         for number, name in ((first, "base"), (last, "head")):
             described = {**played.described.get(name, {}), "latency": played.values.get(name, {}).get("latency")}
             self.described.setdefault(number, described)
         self._seconds = played.seconds
-        return played.differences["latency"]
+        return played.differences[self._metric]
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """The arguments of `Search` by which the metric is decided."""
+        exact = CRITERIA[self._metric].decided_by_one(self._subject.device)
+        return {"threshold": PAIRED[self._metric].share, "exact": exact}
+
+    def _lacking(self, pair: Pair) -> Fault | None:
+        """The fault of a side that does not yield the metric; None: both do.
+
+        Raises:
+            UserError: neither does, in the first pair of all.
+        """
+        if self._metric in pair.differences:
+            return None
+        without = [name for name in ("base", "head") if not pair.values.get(name, {}).get(self._metric)]
+        if len(without) > 1 and not self.described:
+            known = ", ".join(name for name in PAIRED if name in pair.differences)
+            raise UserError(f"{self._subject.id} has no {self._metric} in pairs here: choose from {known}.")
+        return Fault(without[0], without[0], Failure("unavailable", f"its processes report no {self._metric}"))

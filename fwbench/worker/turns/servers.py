@@ -80,4 +80,5 @@ def _alike(seats: Sequence[Seat], others: Sequence[Seat]) -> bool:
 
 def _kind(seat: Seat) -> tuple[Any, ...]:
     """What a seat's server is started with, but for its folders."""
-    return seat.lane, seat.flags, seat.side.package, seat.side.interpreter(seat.lane.framework), seat.side.variables
+    side = seat.side
+    return seat.lane, seat.flags, seat.cold, side.package, side.interpreter(seat.lane.framework), side.variables

@@ -59,8 +59,9 @@ class Taken:
         flags: the fallback flags with which all ran.
         latency: seconds of a call, of the slowest program.
         rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
-        memory, sources: what each seat's process reports of its memory and its first call, and of the files that it has
-            read.
+        memory, sources: what each seat's process reports of its memory, and of the files that it has read.
+        once: what each seat's process measures once, by metric: `compile_time`, with empty caches; of a plain test
+            `first_call` and `peak_memory`.
         cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
         held: whether a process was held back in each try of a turn.
         paces: seconds in which two CPUs hand a number to each other, after each block (`fwbench.machine.pace`).
@@ -77,6 +78,7 @@ class Taken:
         self.rounds = self.blocks = 0
         self.latency = 0.0
         self.memory: dict[str, Mapping[str, float]] = {}
+        self.once: dict[str, dict[str, float]] = {}
         self.sources: dict[str, Mapping[str, str]] = {}
         self._call_seconds: dict[str, list[float]] = defaultdict(list)
         # Logarithms of turns' values: by metric, placing and block, then by the seat's name.
@@ -121,10 +123,10 @@ class Taken:
             )
             for metric in ("latency", "cpu_time")
         }
-        memory = {name: gated(peaks, device) for name, peaks in self.memory.items()}
-        for metric in memory["base"].keys() & memory["head"].keys():
-            differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
-        values = {name: self._times(name) | peaks for name, peaks in memory.items()}
+        once = {name: gated(self.memory.get(name, {}), device) | self.once.get(name, {}) for name in ("base", "head")}
+        for metric in once["base"].keys() & once["head"].keys():
+            differences[metric] = math.log(once["head"][metric] / once["base"][metric])
+        values = {name: self._times(name) | of_metrics for name, of_metrics in once.items()}
         # A plain dict: Python 3.11's `dataclasses.asdict` cannot copy a `defaultdict`.
         calls = dict(self._call_seconds)
         drift = self._drift()
@@ -149,9 +151,8 @@ class Taken:
 
 
 def gated(peaks: Mapping[str, float], device: str) -> dict[str, float]:
-    """What a side's process reports once, under the names that the gate uses."""
+    """A side's memory under the names that the gate uses."""
     names = {
-        "first_call": "first_call",
         "program_memory": "program_memory",
         f"{'device' if device == 'gpu' else 'host'}_peak_memory": "peak_memory",
     }

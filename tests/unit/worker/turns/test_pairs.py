@@ -92,6 +92,22 @@ def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, devi
     assert {variables["JAX_ENABLE_COMPILATION_CACHE"] for variables in environments} == {"true"}
 
 
+def test_a_cold_seat_has_caches_of_its_own_which_it_empties(tmp_path, monkeypatch):
+    """Compilers neither find there what a side has compiled before, nor write what they would not for a user."""
+    environments = []
+    monkeypatch.setattr(server, "Channel", lambda command, variables: environments.append(variables))
+    side = Side("base", "base", tmp_path, tmp_path / "caches", tmp_path)
+    for cold in (True, False):
+        seated = partner.Partner(partner.Seat("base", side, LANES["jax"], (), cold), machine(), "cpu", 60.0, {})
+        caches = Path(environments[-1]["JAX_COMPILATION_CACHE_DIR"])
+        assert caches.is_relative_to(tmp_path / "caches") != cold
+        assert environments[-1]["JAX_ENABLE_COMPILATION_CACHE"] == ("false" if cold else "true")
+        caches.mkdir(parents=True)
+        (caches / "program").write_text("")
+        seated.cool()
+        assert caches.exists() != cold
+
+
 FIXED = Workload("noop", "noop", mode="fixed")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
 

@@ -97,6 +97,33 @@ def test_lanes_keep_their_own_servers_and_share_them_by_lot_where_they_may(monke
         assert sum(script.servers.values()) == (2 if kept else 2 * ROUNDS)
 
 
+def test_a_workload_whose_compiling_is_timed_has_servers_of_its_own(monkeypatch):
+    """Kept from round to round, and emptied before each."""
+    script = Script(same)
+    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
+    with Servers() as servers:
+        pairs = Pairs(*ALIKE, CATALOG, machine(), "cpu", 60.0, seed=0, cold=[ONE], servers=servers)
+        for _ in range(3):
+            pairs.play((ONE,))
+        assert sum(script.servers.values()) == 2
+        pairs.play((TWO,))
+        assert sum(script.servers.values()) == 4
+    assert [message for _, message in script.log].count("cool") == 2 * 3
+
+
+def test_which_side_compiles_first_is_drawn_for_each_pair(monkeypatch):
+    """Of the same servers, too."""
+    script = Script(same)
+    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
+    with Servers() as servers:
+        pairs = Pairs(*ALIKE, CATALOG, machine(), "cpu", 60.0, seed=0, cold=[ONE], servers=servers)
+        for _ in range(3 * ROUNDS):
+            pairs.play((ONE,))
+    first = [side for side, message in script.log if message == "cool"][::2]
+    served_again = [side for number, side in enumerate(first) if number % ROUNDS]
+    assert 2 <= served_again.count("base") <= 7
+
+
 def test_after_a_fault_there_are_new_servers(played):
     script = Script(same)
     script.faults["head", 2] = ("built", "error", "it fails")
