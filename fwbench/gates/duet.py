@@ -38,7 +38,7 @@ from fwbench.worker.chain import Measure, Tell
 from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.plain import Invocation
-from fwbench.worker.turns.series import of_workload
+from fwbench.worker.turns.series import of_plain, of_workload
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side, find, sides
 from fwbench.worker.turns.suspects import resolve
@@ -226,34 +226,39 @@ class DuetGate(Gate):
     def _explain(self, tell: Tell) -> None:
         """Search for what made the worst regression of any metric, and note the answer for the outcome."""
         # With the batch that fitted into memory.
+        comparisons: list[AnyComparison] = [*self._comparisons.values(), *self._plain.comparisons.values()]
         regressed = [
             (verdict.ratio, metric, comparison.workload)
-            for comparison in self._comparisons.values()
+            for comparison in comparisons
             for metric, verdict in comparison.verdicts.items()
             if verdict.kind == "regressed"
         ]
         if not regressed:
             return
-        _, metric, workload = max(regressed, key=lambda regression: regression[0])
+        _, metric, subject = max(regressed, key=lambda regression: regression[0])
+        if isinstance(subject, Workload):
+            python = self._selection.pythons.get(LANES[subject.lane].framework, sys.executable)
+            playing = of_workload(subject, self._project.models, self._machine)
+        else:
+            python, playing = sys.executable, of_plain(self._plain.called)
         try:
-            python = self._selection.pythons.get(LANES[workload.lane].framework, sys.executable)
             explanation = explain(
                 resolve(shlex.quote(self._against), "." if self._base.revision else "", self._base.top, python),
                 self._base.top,
                 self._project,
                 python,
-                workload,
-                of_workload(workload, self._project.models, self._machine),
+                subject,
+                playing,
                 min(self._end, time.monotonic() + _EXPLAINING),
-                on_comparison=lambda compared: tell(f"explaining {workload.id}, {causes.pairs(compared.pairs)}"),
+                on_comparison=lambda compared: tell(f"explaining {subject.id}, {causes.pairs(compared.pairs)}"),
                 metric=metric,
             )
-            sentences = causes.sentences(explanation, workload.device)
+            sentences = causes.sentences(explanation, subject.device)
         except Exception as error:
             # The verdicts stand, whatever became of the search.
             why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
             sentences = [f"not explained: {line(why)}"]
-        self._explained.append(f"{workload.id}: {' '.join(sentences)}")
+        self._explained.append(f"{subject.id}: {' '.join(sentences)}")
 
     def _kept(self, stage: Stage, workload: Workload, pair: Pair) -> None:
         self._keep({"stage": stage, "workload": workload.to_json(), "pair": pair.to_json()})

@@ -27,7 +27,7 @@ class PlainTests:
 
     def __init__(self) -> None:
         self.thresholds: Mapping[PlainTest, Mapping[str, Threshold]] = {}
-        self.called: Invocation | None = None
+        self.called: Invocation
         self.asked: dict[PlainTest, Comparison[PlainTest]] = {}
         self.unrepeatable: dict[PlainTest, str] = {}
         self._played: Duet[PlainTest] | None = None
@@ -47,7 +47,6 @@ class PlainTests:
             taken: pairs of an earlier part of the run.
             keep: called with each pair as soon as it is played, as JSON primitives.
         """
-        assert self.called is not None
         pairs = PlainPairs(*sides, self.called, deadline)
 
         def kept(stage: Stage, test: PlainTest, pair: Pair) -> None:
@@ -68,7 +67,7 @@ class PlainTests:
         """
         if test in self.unrepeatable:
             return True
-        comparison = self._comparisons[test]
+        comparison = self.comparisons[test]
         self.asked[test] = comparison
         judge(comparison, base)
         fault = comparison.fault
@@ -84,9 +83,9 @@ class PlainTests:
             self.asked = self._played.comparisons()
 
     @functools.cached_property
-    def _comparisons(self) -> dict[PlainTest, Comparison[PlainTest]]:
-        assert self._played is not None
-        return self._played.comparisons()
+    def comparisons(self) -> dict[PlainTest, Comparison[PlainTest]]:
+        """What became of each, once all are played."""
+        return self._played.comparisons() if self._played else {}
 
     def notes(self) -> list[str]:
         """A sentence on those that were measured in the usual way, by reason."""

@@ -249,16 +249,15 @@ class Metered(Given):
 
     played = 0
 
-    def play(self, workloads):
+    def pair(self, workload):
         Metered.played += 1
-        (workload,) = workloads
         values = {name: json.loads((side.root / "cost").read_text()) for name, side in self.sides.items()}
         both = values["base"].keys() & values["head"].keys()
         differences = {metric: math.log(values["head"][metric] / values["base"][metric]) for metric in both}
         timed = [metric for metric in both if metric == "compile_time" and workload not in self.cold]
         for metric in timed:
             del differences[metric]
-        return {workload: Pair(differences, {}, values, {"base": {}, "head": {}}, 0.0, 1.0)}
+        return Pair(differences, {}, values, {"base": {}, "head": {}}, 0.0, 1.0)
 
 
 COSTS = [

@@ -150,11 +150,11 @@ def test_a_part_is_named_by_the_metric_that_was_asked_for(given, folder, capsys)
             assert (profiled, options["cold"]) == (False, [])
             super().__init__(*of, profiled, **options)
 
-        def play(self, workloads):
-            ((workload, pair),) = super().play(workloads).items()
+        def pair(self):
+            pair = super().pair()
             values = {side: {"latency": 1.0, "peak_memory": 1.0} for side in ("base", "head")}
             differences = {"latency": 0.0, "peak_memory": pair.differences["latency"]}
-            return {workload: dataclasses.replace(pair, differences=differences, values=values)}
+            return dataclasses.replace(pair, differences=differences, values=values)
 
     given.setattr(series, "Pairs", Hungry)
     edit(folder, ("1.0", "1.1"), ("most = 0.0", "most = 0.02"))

@@ -104,9 +104,9 @@ def repository(tmp_path_factory):
     return committed(tmp_path_factory.mktemp("words"), BENCHMARKS.replace("test_marked_new", "test_of_old"), SETTINGS)
 
 
-def committed(folder, benchmarks, settings):
+def committed(folder, benchmarks, settings, source=SOURCE):
     """The folder as a repository of these."""
-    files = {"src/words.py": SOURCE, "bench/test_words.py": benchmarks, "pyproject.toml": settings}
+    files = {"src/words.py": source, "bench/test_words.py": benchmarks, "pyproject.toml": settings}
     for name, text in {**files, "conftest.py": CODSPEED}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)

@@ -7,7 +7,7 @@ import pytest
 
 from fwbench.compare.operators import changes, of_lines
 from fwbench.meters.sampling import sampled
-from tests.unit.test_plain_duet import committed, ran
+from tests.unit.test_plain_duet import committed, duet, ran
 
 SETTINGS = '[tool.pytest.ini_options]\npythonpath = ["src"]\n'
 BENCHMARKS = """
@@ -66,6 +66,64 @@ def test_what_is_no_plain_test_is_one_sentence(repository, test, words):
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"fwbench: --test {test}: ")
     assert words in last
+
+
+COLD = """
+import time
+
+held = []
+
+
+def load():
+    if not held:
+        time.sleep(0.2)
+        held.append(bytearray(1 << 20))
+    time.sleep(0.001)
+    return bytearray(1 << 20)[:1]
+"""
+LOADS = "import words\n\n\ndef test_load(benchmark):\n    assert benchmark(words.load) == b'\\0'\n"
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory):
+    """A repository whose first call becomes slower with its second commit, and whose memory grows with the third."""
+    folder = committed(tmp_path_factory.mktemp("cold"), LOADS, SETTINGS, COLD)
+    source = folder / "src" / "words.py"
+    for before, after in (("0.2", "0.4"), ("return bytearray(1 <<", "return bytearray(48 <<")):
+        source.write_text(source.read_text().replace(before, after))
+        ran(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", after)
+    return folder
+
+
+def test_a_slower_first_call_and_more_memory_fail_a_gate(cold):
+    found = duet(cold, "--fwbench-against=HEAD~2", "--fwbench-fail=first_call:20%").found["test_load"]
+    assert {metric: kind for metric, (kind, _) in found.items()} == {
+        "latency": found["latency"][0],
+        "cpu_time": found["cpu_time"][0],
+        "first_call": "regressed",
+        "peak_memory": "regressed",
+    }
+
+
+def test_the_commit_of_a_slower_first_call_is_found(cold):
+    options = ("--test=bench/test_words.py::test_load", "--metric=first_call")
+    done = fwbench(cold, "bisect", "HEAD~2..HEAD", *options)
+    assert done.returncode == 0, done.stderr
+    (worse,) = (said for said in done.stdout.splitlines() if said.startswith("It became "))
+    assert "(0.4)" in worse
+
+
+def test_the_line_that_needs_more_memory_is_found(cold):
+    options = ("--test=bench/test_words.py::test_load", "--metric=peak_memory")
+    done = fwbench(cold, "explain", "HEAD~2", "HEAD", *options)
+    assert done.returncode == 0, done.stderr
+    assert "comes from src/words.py, line 12: it is gone with that" in done.stdout
+
+
+def test_a_metric_of_workloads_is_refused_with_those_of_plain_tests(cold):
+    done = fwbench(cold, "bisect", "HEAD~2..HEAD", "--test=bench/test_words.py::test_load", "--metric=compile_time")
+    assert done.returncode == 4
+    assert "choose from latency, cpu_time, peak_memory, first_call" in done.stderr
 
 
 def nap(seconds):
