@@ -98,11 +98,12 @@ def badge(outcome: Outcome | None) -> dict[str, Any]:
 
 
 def _alike(outcome: Outcome) -> list[str]:
-    """A line that counts the rows that show no difference, and names benchmarks that are not decided."""
-    rows = {kind: [f.benchmark for f in outcome.findings if f.metric and f.kind == kind] for kind in _ALIKE}
-    counted = [f"{len(names)} {kind}" for kind, names in rows.items() if names]
-    undecided = list(dict.fromkeys(rows["inconclusive"]))
-    named = f" ({_named(undecided)})" if undecided else ""
+    """A line that counts rows without a difference, and names the farthest apart of those that are not decided."""
+    rows = {kind: [f for f in outcome.findings if f.metric and f.kind == kind] for kind in _ALIKE}
+    counted = [f"{len(of)} {kind}" for kind, of in rows.items() if of]
+    ratios = [(finding.benchmark, finding.verdict.ratio) for finding in rows["inconclusive"] if finding.verdict]
+    farthest = sorted(ratios, key=lambda named: -abs(named[1] - 1))
+    named = f" ({_named([f'{name} {text.change(ratio)}' for name, ratio in farthest])})" if farthest else ""
     return [f"rows without a difference, not shown here: {', '.join(counted)}{named}"] if counted else []
 
 

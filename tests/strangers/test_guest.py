@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -46,6 +47,11 @@ def run(stranger, core):
 
 def stored(stranger, name="x.json"):
     return json.loads((stranger.path / name).read_text())
+
+
+def committed(folder):
+    for arguments in (("init",), ("add", "."), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "one")):
+        subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
 
 def timeless(result):
@@ -167,6 +173,20 @@ def shape(data):
 
 
 # Beside ours
+
+
+def test_plain_benchmarks_are_gated_without_any_framework(stranger, run):
+    """As the workflow in docs/plain.md does it."""
+    stranger.makepyfile(
+        words="def count(): return sum(range(2000))",
+        test_words="import words\n\ndef test_count(benchmark):\n    benchmark(words.count)\n",
+    )
+    stranger.makeini("[pytest]\npythonpath = .\n")
+    committed(stranger.path)
+    stranger.makepyfile(words="def count(): return sum(range(4000))")
+    result = run("--benchmark-only", "--fwbench-profile=ci", "--fwbench-against=HEAD", "--fwbench-summary=x.json")
+    summary = stored(stranger)
+    assert (result.ret, summary["exit_code"], summary["reason"]) == (1, 1, "1 regressed")
 
 
 def test_plain_benchmarks_in_the_file_of_ours_are_untouched(stranger, run):

@@ -138,12 +138,12 @@ def test_the_summary_is_written_with_names_that_mean_nothing_to_markdown(folder)
     foreign = {"machine_info": {}, "datetime": "2026-11-21T09:10:10"}
     files = [
         write(folder / name, {**foreign, "benchmarks": [plain("y.py::test[<b>|x]", median=median)]})
-        for name, median in (("a.json", 0.002), ("b.json", 0.003))
+        for name, median in (("a.json", 0.002), ("b.json", 0.005))
     ]
-    assert compare(*files, "--summary", "out.md") == 0
+    assert compare(*files, "--summary", "out.md") == 1
     text = (folder / "out.md").read_text()
-    assert text.startswith("**fwbench: 1 benchmark: 1 inconclusive**")
-    assert r"| y.py::test\[&lt;b&gt;&#124;x\] | latency | 2.00 ms | 3.00 ms |" in text
+    assert text.startswith("**fwbench: 1 benchmark: 1 regressed**")
+    assert r"| y.py::test\[&lt;b&gt;&#124;x\] | latency | 2.00 ms | 5.00 ms |" in text
 
 
 def test_a_summary_is_written_of_a_refusal_too(folder):

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from fwbench.compare.findings import ORDER, Finding, Outcome, Verdict
@@ -187,7 +188,12 @@ def test_of_hundreds_of_tests_a_pull_request_sees_the_differences_alone():
     found = [
         finding(name=f"same_{n}", metric=metric, note=f"{n}") for n in range(300) for metric in ("latency", "cpu_time")
     ]
-    found += [finding("inconclusive", name=f"unsure_{n}", note=f"{n} more pairs") for n in range(40)]
+    found += [
+        finding(
+            "inconclusive", name=f"unsure_{n}", note=f"{n}", verdict=Verdict("inconclusive", ratio, (0, 9), 0.95, 3)
+        )
+        for n, ratio in enumerate(np.linspace(0.5, 1.5, 40))
+    ]
     found += [
         finding("regressed", name="slow"),
         finding("improved", name="fast"),
@@ -198,6 +204,7 @@ def test_of_hundreds_of_tests_a_pull_request_sees_the_differences_alone():
     assert "same" not in text
     (line,) = (line for line in text.splitlines() if "unsure" in line)
     assert "600 unchanged, 40 inconclusive" in line
+    assert r"(unsure\_0 -50.0%, unsure\_39 +50.0%, " in line
     assert line.count("unsure") == 6
     assert len(text.splitlines()) < 15
 
