@@ -18,9 +18,11 @@ from fwbench.compare.pair import Comparison, Fault, Of, Pair, Stage, alike, rema
 from fwbench.compare.programs import Remark, changes
 from fwbench.compare.statistics import (
     MOST_UNSUSPECTED,
+    SCREENING,
     Confirmation,
     Suspect,
     cleared,
+    deciding_pairs,
     screen,
     screening_pairs,
     unfinished,
@@ -32,11 +34,10 @@ from fwbench.text import change
 # A larger change of time from a placing's first block to its last is reported; a logarithm.
 _DRIFT = 0.02
 
-# This many fresh pairs decide most suspects. If time is short, suspects that can get as many come first.
-_DECIDING = 10
-
 # The least confidence of an interval that decides on a changed program.
 _CHANGED_CONFIDENCE = 0.95
+# The fewest pairs that have such an interval.
+_CHANGED_PAIRS = 6
 
 
 # Plays one fresh pair of each of these workloads, and hands over each as soon as it is there.
@@ -95,18 +96,19 @@ class Duet(Generic[Of]):
             tell(f"{doing}, pair {number} (benchmarks: {len(wanted)}{about})")
             play(wanted, functools.partial(self._played, stage))
 
-        while wanted := self._fitting(self.to_screen(), left()):
-            step("screening", "screening", wanted)
         while True:
+            while wanted := self._fitting(self.to_screen(), left()):
+                step("screening", "screening", wanted)
             self._stage = Confirmation(self.suspects())
             self._stage.judge(self._fresh())
-            while wanted := self._fitting(list(dict.fromkeys(each for each, _ in self._fresh())), left(), _DECIDING):
+            while wanted := self._fitting(list(dict.fromkeys(each for each, _ in self._fresh())), left()):
                 step("confirming", "confirmation", wanted)
                 self._stage.judge(self._fresh())
             # More pairs may make a suspect.
             while self.suspects().keys() == self._stage.names and (wanted := self._fitting(self.to_clear(), left())):
                 step("clearing", "screening", wanted)
-            if self.suspects().keys() == self._stage.names:
+            # Suspects may have been decided by fewer pairs than were reserved for them.
+            if self.suspects().keys() == self._stage.names and not self._fitting(self.to_screen(), left()):
                 return
 
     def take(self, stage: Stage, workload: Of, pair: Pair) -> None:
@@ -122,21 +124,43 @@ class Duet(Generic[Of]):
             self.take(stage, workload, played)
             self._keep(stage, workload, played)
 
-    def _fitting(self, wanted: Sequence[Of], seconds: float, enough: int = 1) -> list[Of]:
+    def _fitting(self, wanted: Sequence[Of], seconds: float) -> list[Of]:
         """Choose the workloads that get a pair now.
 
-        First come those that can reach `enough` fresh pairs in these seconds, then those with time for one pair. A
-        first pair is always played. Changed programs go before unchanged ones, and short pairs before long ones.
+        First come those that these seconds can bring to a verdict: each reserves the pairs that it is likely to need,
+        now and in later stages. What is left over goes to the others, one pair each. A first pair is always played.
+        Changed programs go before unchanged ones, and short pairs before long ones.
         """
-        chosen: list[Of] = []
-        order = sorted(wanted, key=lambda workload: (not self._is_changed(workload), self._length(workload)))
-        for target in (enough, 1):
+        suspects, chosen = self.suspects(), list[Of]()
+        needs = {each: self._needs(each, suspects) for each in self.screening if each not in self.failed}
+        order = sorted(needs, key=lambda each: (not needs[each], not self._is_changed(each), self._length(each)))
+        for reserving in (True, False):
             for workload in order:
-                needed = max(1, target - len(self.confirmation[workload])) * self._length(workload)
-                if workload not in chosen and (needed <= seconds or not self.screening[workload]):
-                    seconds -= needed
+                pairs = needs[workload] if reserving else 1 if workload in wanted else 0
+                length = pairs * self._length(workload)
+                if pairs and workload not in chosen and (length <= seconds or not self.screening[workload]):
+                    seconds -= length
                     chosen.append(workload)
         return [workload for workload in wanted if workload in chosen]
+
+    def _needs(self, workload: Of, suspects: Collection[tuple[Of, str]]) -> int:
+        """How many more pairs the workload is likely to need until it has its verdicts; 0 if it has them."""
+        pairs, screened, changed = self._pairs(workload), self.screening[workload], self._is_changed(workload)
+        missing = max(1, SCREENING - len(screened)) if workload in self.to_screen() else 0
+        undecided = any(of[0] == workload and of not in self._stage.verdicts for of in suspects)
+        if missing and len(screened) > (not changed):
+            # One pair alone, of the same program, says little.
+            undecided = any(
+                screen([pair.differences[metric] for pair in screened], self.threshold(workload, metric, pairs))
+                for metric in self._metrics(workload)
+            )
+        if not undecided:
+            return missing
+        if not changed:
+            return missing + max(1, deciding_pairs(len(suspects)) - len(self.confirmation[workload]))
+        if self._compared(workload, suspects).kind == "regressed":
+            return 0
+        return max(1, missing, _CHANGED_PAIRS - len(pairs))
 
     def _is_changed(self, workload: Of) -> bool:
         pairs = self.screening[workload]
@@ -247,8 +271,9 @@ class Duet(Generic[Of]):
         if of in self._stage.verdicts:
             return self._stage.verdicts[of]
         if of in suspects or workload in self.to_screen():
-            # A run may end before a suspect's first fresh pair.
-            pairs = self.confirmation[workload] or self.screening[workload]
+            # A run may end before a suspect's first fresh pair. An interval of a changed program takes all pairs.
+            fresh = [] if self._is_changed(workload) else self.confirmation[workload]
+            pairs = fresh or self._pairs(workload)
             return unfinished([pair.differences[metric] for pair in pairs])
         return self._cleared(workload, metric)
 

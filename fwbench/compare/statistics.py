@@ -157,6 +157,11 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
     return wealth
 
 
+def deciding_pairs(suspects: int) -> int:
+    """How many fresh pairs that agree decide one of so many suspects, as no bet gains more than it risks."""
+    return math.ceil(math.log(max(1, suspects) / ALPHA) / math.log(2 - _NOT_RISKED))
+
+
 def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
     """The logarithm of a lane's speed over another's in a round, from the two fastest turns of each lane.
 

@@ -81,11 +81,10 @@ class Gate:
         """What it has found by now; None: it was given nothing to compare the run with."""
         return None
 
-    @property
-    def differs(self) -> bool:
-        """Whether this side computes something else than the other."""
+    def has_found(self, kind: str) -> bool:
+        """Whether a finding is of this kind, as `different` or `inconclusive`."""
         outcome = self.outcome()
-        return outcome is not None and any(finding.kind == "different" for finding in outcome.findings)
+        return outcome is not None and any(finding.kind == kind for finding in outcome.findings)
 
     def status(self, status: int) -> int:
         """The tests are over: make the run's exit status of what its tests make it."""

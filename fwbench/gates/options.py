@@ -17,8 +17,8 @@ from fwbench.record.storage import Record
 FAIL = "--fwbench-fail"
 NOT_PARALLEL = "cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
 ALLOW_MISMATCH = "allow-mismatch"
-# A value of the option that is no threshold, and needs no gate.
-DIFFERENT = "different"
+# Values of the option that are no thresholds but kinds of findings; the first one needs no gate.
+DIFFERENT, INCONCLUSIVE = KINDS = ("different", "inconclusive")
 MARKER = "fwbench_fail"
 
 # What these options of pytest-benchmark make of a run is made of its rounds.
@@ -114,7 +114,7 @@ def thresholds(config: pytest.Config, kind: Literal["duet", "saved"]) -> dict[st
         pytest.UsageError: an option is none, or names a metric that this gate has not.
     """
     limits = criteria.thresholds(kind)
-    asked = _parsed([text for text in config.getoption("fwbench_fail") if text != DIFFERENT], FAIL)
+    asked = _parsed([text for text in config.getoption("fwbench_fail") if text not in KINDS], FAIL)
     for name in asked:
         if not _judged(name, kind):
             other = "--fwbench-gate" if kind == "duet" else "--fwbench-against"

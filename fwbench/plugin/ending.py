@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fwbench.gates import Gate
-from fwbench.gates.options import DIFFERENT
+from fwbench.gates.options import DIFFERENT, KINDS
 from fwbench.plugin.resuming import OPTION, Resumed, shortest
 from fwbench.plugin.session import Session, unkept
 from fwbench.record.lanes import LANES
@@ -36,9 +36,10 @@ def finish(run: pytest.Session, session: Session | None, gate: Gate | None, unwr
 
     if gate:
         run.exitstatus = gate.status(int(run.exitstatus))
-    strict = DIFFERENT in run.config.getoption("fwbench_fail")
-    told = gate is not None and gate.differs
-    if strict and run.exitstatus == pytest.ExitCode.OK and (told or differ(cases(measurements))):
+    strict = [kind for kind in KINDS if kind in run.config.getoption("fwbench_fail")]
+    told = gate is not None and any(map(gate.has_found, strict))
+    lanes = DIFFERENT in strict and differ(cases(measurements))
+    if run.exitstatus == pytest.ExitCode.OK and (told or lanes):
         run.exitstatus = pytest.ExitCode.TESTS_FAILED
     try:
         if session:

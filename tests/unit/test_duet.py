@@ -784,19 +784,57 @@ def test_a_suspect_is_not_cleared_by_pairs_that_scatter():
     assert (found.kind, len(found.confirmation)) == ("unchanged", 11)
 
 
-def test_with_little_time_a_changed_program_is_confirmed_first():
-    """The time is enough for ten fresh pairs of one suspect, and two of the other."""
+def timed(seconds, changed, slower, workloads):
+    """The kinds of verdicts after so many seconds of pairs that take one each."""
     clock = [0]
 
     def playing(asked, arrived):
         for workload in asked:
             clock[0] += 1
-            arrived(workload, pair(0.05, "another" if workload == TWO else "one"))
+            arrived(workload, pair(0.3 if workload in slower else 0.0, "another" if workload in changed else "one"))
+
+    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in workloads})
+    duet.play(playing, left=lambda: seconds - clock[0])
+    assert clock[0] <= max(seconds, len(workloads))
+    return [comparison.kind for comparison in duet.comparisons().values()]
+
+
+def test_with_little_time_a_changed_program_comes_first_and_needs_six_pairs():
+    """The next one then has the nine fresh pairs that decide one of two suspects."""
+    assert timed(6, [TWO], [ONE, TWO], [ONE, TWO]) == ["inconclusive", "inconclusive"]
+    assert timed(6 + 3, [TWO], [ONE, TWO], [ONE, TWO]) == ["inconclusive", "regressed"]
+    assert timed(6 + 3 + 9, [TWO], [ONE, TWO], [ONE, TWO]) == ["regressed", "regressed"]
+
+
+@pytest.mark.parametrize(("minutes", "least"), [(1, 3), (2, 12)])
+@pytest.mark.parametrize("changes", [True, False])
+def test_the_minutes_decide_as_many_benchmarks_as_they_can(minutes, least, changes):
+    """Half of 16 benchmarks are slower; spread over all of them, the first minutes' 32 or 48 pairs decide none."""
+    suite = [Workload("torch", "mlp", batch_size=size) for size in range(1, 17)]
+    kinds = timed((32, 96)[minutes - 1], suite[:8] if changes else [], suite[:8], suite)
+    if changes:
+        assert kinds[:8].count("regressed") >= min(least, 8)
+        assert "regressed" not in kinds[8:]
+    else:
+        assert kinds.count("regressed") >= (0, 3)[minutes - 1]
+
+
+def test_a_benchmark_that_had_to_wait_is_screened_when_others_needed_less_time():
+    """Eight pairs are reserved for a suspect; it is cleared after four."""
+    drawn = iter([0.05] * 3 + [0.0] * 30)
+    clock = [0]
+
+    def playing(asked, arrived):
+        for workload in asked:
+            clock[0] += 1
+            arrived(
+                workload,
+                dataclasses.replace(pair(next(drawn) if workload == ONE else 0.0), seconds=2.0 - (workload == ONE)),
+            )
 
     duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
-    duet.play(playing, left=lambda: 2 * 3 + 10 + 2 - clock[0])
-    assert duet.comparisons()[TWO].verdicts["latency"].ended == "confirmed"
-    assert len(duet.confirmation[TWO]) > 6 > len(duet.confirmation[ONE])
+    duet.play(playing, left=lambda: 16 - clock[0])
+    assert len(duet.screening[TWO]) == 3
 
 
 def test_a_first_pair_that_took_long_does_not_end_a_workload():
