@@ -243,7 +243,8 @@ def _finding(case: Compared, verdict: Verdict) -> Finding:
     notes = {"regressed": "; ".join(filter(None, (beside, happened, case.program))), "inconclusive": _unsure(case)}
     return Finding(
         case.name,
-        verdict.kind,
+        # A gate that cannot tell load from a slowdown by this factor has compared nothing.
+        "incomparable" if verdict.kind == "inconclusive" and case.grave else verdict.kind,
         case.metric,
         math.exp(level(case.base)),
         math.exp(level(case.head)),

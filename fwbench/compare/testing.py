@@ -95,6 +95,17 @@ class Compared:
         log_ratio = level(self.head) - level(self.base)
         return log_ratio if CRITERIA[self.metric].direction == "lower" else -log_ratio
 
+    @property
+    def limit(self) -> float:
+        """The difference that the threshold makes; of one process a side, that of a factor beyond dispute at least."""
+        limit = self.worse_by(self.threshold)
+        return max(limit, math.log(_BEYOND_DISPUTE)) if self.alone and not self.exact else limit
+
+    @property
+    def grave(self) -> bool:
+        """Whether head is so much worse that no gate may pass it, even if something else may explain it."""
+        return self.difference > max(self.limit, math.log(_BEYOND_DISPUTE))
+
     def worse_by(self, share: float) -> float:
         """The difference that a change for the worse by this share of base makes."""
         if CRITERIA[self.metric].direction == "lower":
@@ -147,15 +158,14 @@ def _p_value(excess: float, error: float, degrees: float) -> float:
 
 
 def _verdict(case: Compared, p: float | None, significant: bool) -> Verdict:
-    difference, limit = case.difference, case.worse_by(case.threshold)
+    difference, limit = case.difference, case.limit
     interval = _interval(case)
     kind: Decision
     if case.exact:
         kind = "regressed" if difference > limit else "improved" if difference < -limit else "unchanged"
     elif case.alone:
-        beyond = max(limit, math.log(_BEYOND_DISPUTE))
-        better = difference + case.disturbed.base < -beyond
-        kind = "regressed" if case.certain > beyond else "improved" if better else "inconclusive"
+        better = difference + case.disturbed.base < -limit
+        kind = "regressed" if case.certain > limit else "improved" if better else "inconclusive"
     elif significant and case.certain > limit:
         kind = "regressed"
     elif interval[1] < -limit:
