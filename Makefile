@@ -28,7 +28,7 @@ CHOSEN := $(foreach lane,$(LANES),$(if $(filter $(lane) $(lane)-%,$(subst $(comm
 .PHONY: bench test test-all check clean
 
 bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
-	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data --benchmark-quiet $(SELECTED) $(ARGS)
+	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
 
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/strangers tests/unit engines -n 2 $(ARGS)

@@ -9,6 +9,27 @@ from pytest_benchmark.stats import Stats
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 
+# Options of pytest-benchmark that ask for its tables, and what they are if nobody has given them.
+_ASKING = {"sort": "min", "group_by": "group", "name": "normal"}
+_ASKING |= dict.fromkeys(("columns", "time_unit", "cprofile", "compare_fail"), None)
+_ASKING |= {"verbose": False, "histogram": [], "compare": []}
+
+
+def hide(benchmarking: Any, config: pytest.Config, benchmarks: Iterable[Any], gated: bool) -> None:
+    """Leave these benchmarks out of pytest-benchmark's tables, unless an option asks for those.
+
+    Our own tables stand for them; the factors in pytest-benchmark's know neither disturbances nor evidence.
+
+    Args:
+        gated: whether --benchmark-compare is a gate's option.
+    """
+    asking = [name for name, usual in _ASKING.items() if config.getoption(f"benchmark_{name}") != usual]
+    if config.get_verbosity() > 0 or asking not in ([], ["compare"] if gated else []):
+        return
+    ours = {benchmark.stats.fullname for benchmark in benchmarks}
+    left = ((name, [each for each in of if each["fullname"] not in ours]) for name, of in benchmarking.groups or ())
+    benchmarking.groups = [(name, of) for name, of in left if of]
+
 
 def group(workload: Workload) -> str:
     """Group the lanes of one model, mode and size in pytest-benchmark's table."""

@@ -388,6 +388,7 @@ class Run:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> Iterator[None]:
         """Write the table and the gate's findings, even if pytest-benchmark has just raised for a regression."""
+        replaying.hide(self._benchmarking, self._config, self._benchmarks.values(), self.gate is not None)
         try:
             return (yield)
         finally:

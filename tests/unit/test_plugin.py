@@ -108,7 +108,7 @@ def test_a_marker_on_the_test_wins_over_the_command_line(suite):
             "@fwbench", "@pytest.mark.benchmark(min_rounds=13, group='mine')\n    @fwbench"
         )
     )
-    result = run(suite, "--benchmark-only", "-rP", "-k", "b1", *FAST)
+    result = run(suite, "--benchmark-only", "-rP", "-k", "b1", "--benchmark-columns=median", *FAST)
     result.stdout.fnmatch_lines(["samples 13"])
     result.stdout.fnmatch_lines(["*benchmark 'mine': 1 tests*"])
 
@@ -146,6 +146,18 @@ def test_the_next_run_knows_from_the_journal_how_long_it_takes(suite):
     result.stdout.fnmatch_lines(["fwbench: 3 benchmarks, about * s (1 from the record of *; 2 from rough figures, *)"])
     for nothing_is_measured in ("--benchmark-disable", "--benchmark-skip"):
         assert "benchmarks, about" not in run(suite, nothing_is_measured, "--collect-only").stdout.str()
+
+
+@pytest.mark.parametrize(("option", "shown"), [((), False), (("-v",), True), (("--benchmark-columns=min",), True)])
+def test_our_benchmarks_are_in_pytest_benchmarks_tables_where_these_are_asked_for(suite, option, shown):
+    """Those of others, in the same run, always are."""
+    suite.makepyfile(test_suite=f"{NOOP}\n    def test_other(benchmark):\n        benchmark(lambda: None)\n")
+    result = run(suite, "--benchmark-only", "--benchmark-autosave", *option, *FAST)
+    result.assert_outcomes(passed=4)
+    tables = [line for line in result.outlines if line.startswith("-") and " benchmark" in line]
+    assert any(": 1 tests" in line and "noop" not in line for line in tables)
+    assert any("noop inference" in line for line in tables) == shown
+    assert len(saved(suite)["benchmarks"]) == 4
 
 
 def test_group_by_histogram_and_profile_of_pytest_benchmark_work(suite):
