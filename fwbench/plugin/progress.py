@@ -1,5 +1,6 @@
 """Progress on the terminal: the current benchmark, its stage, and how far the suite is."""
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -52,6 +53,8 @@ class Progress:
         # Whether the line belongs to no benchmark.
         self._is_general = False
         self.shown: set[str] = set()
+        # The first workload of each network that cannot be built.
+        self._unbuilt: dict[tuple[str, ...], str] = {}
 
     def begin(self, name: str, test: str) -> None:
         """A test's benchmark begins."""
@@ -80,7 +83,18 @@ class Progress:
 
     def end(self, measurement: Measurement) -> None:
         """The benchmark is over."""
-        self._show(self._outcome(measurement))
+        self._show(self._outcome(self.once(measurement)))
+
+    def once(self, measurement: Measurement) -> Measurement:
+        """The measurement as it is shown: why a network cannot be built is said by its first workload alone."""
+        of, failure = measurement.workload, measurement.failure
+        if not failure or (failure.kind, failure.stage) != ("error", "build"):
+            return measurement
+        first = self._unbuilt.setdefault((of.lane, of.model, failure.message), of.id)
+        if first == of.id:
+            return measurement
+        again = dataclasses.replace(failure, message=f"the network cannot be built, as {first} says", detail="")
+        return dataclasses.replace(measurement, failure=again)
 
     @staticmethod
     def _outcome(measurement: Measurement) -> str:

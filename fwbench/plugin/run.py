@@ -313,7 +313,7 @@ class Run:
                 benchmark.has_error = True
                 if measurement.failure.kind == "unavailable":
                     pytest.skip(measurement.failure.message)
-                pytest.fail(f"{workload.id}: {measurement.failure}", pytrace=False)
+                pytest.fail(f"{workload.id}: {self._progress.once(measurement).failure}", pytrace=False)
             return measurement
 
         return measure

@@ -4,6 +4,7 @@ The networks lie in modules of a project of their own, and come in by their impo
 """
 
 import gc
+import re
 
 import jax
 import pytest
@@ -14,10 +15,12 @@ from fwbench.models.model import LOSSES
 from fwbench.models.project import Project
 from fwbench.models.weights import is_statistic
 from fwbench.parity.errors import BOUNDS, NotTheSame
+from fwbench.parity.matching import shapes
 from fwbench.parity.proof import Proof, modes
 from fwbench.parity.store import stamp
 from fwbench.record.reading import PROOFS
 from fwbench.worker.client import prove as proving
+from fwbench.worker.process.proof import _match
 from tests.correctness.proofs import WithoutSteps
 
 TORCH = """
@@ -178,6 +181,20 @@ def test_of_many_unmatched_weights_some_are_listed(twins):
     assert len(lines) == 8
     # Five layers of two, and two statistics, on both sides.
     assert lines[-1] == "  and 18 more"
+
+
+def test_a_proof_lists_all_unmatched_weights_of_both_sides(twins):
+    flax = FLAX
+    for part in ("conv", "bn", "mix", "norm", "head"):
+        flax = flax.replace(f"self.{part}", f"self.my_{part}")
+    model = twins(flax=flax)
+    with pytest.raises(NotTheSame) as caught:
+        _match(model, "jax")
+    lists = str(caught.value).split(" without a counterpart:")
+    assert [text.rpartition("all of ")[2] for text in lists[:2]] == ["torch", "jax"]
+    for framework, text in zip(("torch", "jax"), lists[1:], strict=True):
+        listed = re.findall(r"^ +'([\w.]+)' \(", text, re.MULTILINE)
+        assert listed == list(shapes(model, framework))
 
 
 def test_another_shape_is_told_once(twins):

@@ -10,7 +10,7 @@ from fwbench.compare.duet import compare
 from fwbench.compare.pair import Pair
 from fwbench.plugin.plan import Estimate, Plan
 from fwbench.plugin.progress import Progress
-from fwbench.record.measurement import WAITING
+from fwbench.record.measurement import WAITING, Failure, Measurement
 from fwbench.record.workload import Workload
 from tests.unit.recorded import measured
 
@@ -111,3 +111,20 @@ def test_a_duets_stages_pass(terminal):
     assert terminal.shown[-1] == "[1/1] torch-mlp: " + (
         "screening, pair 3 (benchmarks: 1, about 1." if terminal.isatty else ""
     )
+
+
+def test_a_network_that_cannot_be_built_says_why_once():
+    """Each test fails, and the first one of the network has the reason; a reason of another kind stands in each."""
+    progress = Progress()
+
+    def shown(lane, size, message, stage="build"):
+        failure = Failure("error", message, stage, "a traceback")
+        return progress.once(Measurement(Workload(lane, "mlp", batch_size=size), failure=failure)).failure
+
+    first = shown("jax", 1, "no weights fit")
+    assert (first.message, first.detail) == ("no weights fit", "a traceback")
+    again = shown("jax", 8, "no weights fit")
+    assert ("jax-mlp-inference-b1" in again.message, again.detail, again.stage) == (True, "", "build")
+    assert shown("jax", 1, "no weights fit") == first
+    others = [shown("torch", 8, "no weights fit"), shown("jax", 8, "another"), shown("jax", 8, "it", "latency")]
+    assert [other.message for other in others] == ["no weights fit", "another", "it"]

@@ -10,6 +10,7 @@ interpreter lacks. All that the user's code prints goes to standard error.
 
 import functools
 import gc
+import itertools
 import math
 import operator
 import sys
@@ -26,6 +27,7 @@ from fwbench.parity.case import side
 from fwbench.parity.choices.proof import Further
 from fwbench.parity.choices.proof import prove as tried
 from fwbench.parity.errors import NotTheSame
+from fwbench.parity.matching import _LISTED, match, shapes
 from fwbench.parity.power import Power
 from fwbench.parity.proof import Proof, _beyond, differences, modes, modes_apart
 from fwbench.parity.store import Key, Nearest, Proved
@@ -81,6 +83,7 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     begun = time.monotonic()
     failure = ""
     try:
+        _match(model, candidate)
         for mode in modes(model):
             proof = Proof(model, candidate, mode)
             for quantity in proof.quantities:
@@ -121,6 +124,23 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         nearest=None if failure else max(largest.values(), key=_beyond, default=None),
         power=power,
     )
+
+
+def _match(model: Model, candidate: str) -> None:
+    """Raises NotTheSame where the two networks' weights differ by name or shape; it lists all of those."""
+    try:
+        match(model, candidate)
+    except NotTheSame as error:
+        sides = {framework: shapes(model, framework) for framework in (model.reference, candidate)}
+        one, other = sides.values()
+        apart = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+        if len(apart) <= _LISTED:
+            raise
+        lists = (
+            [f"all of {framework} without a counterpart:", *(f"  {name!r} {of[name]}" for name in apart if name in of)]
+            for framework, of in sides.items()
+        )
+        raise NotTheSame("\n  ".join([str(error), *itertools.chain(*lists)])) from None
 
 
 def _power(model: Model, candidate: str, send: Send, seconds: float) -> Power | None:
