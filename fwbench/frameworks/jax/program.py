@@ -21,7 +21,6 @@ from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.profile import recorded
-from fwbench.frameworks.jax.rematerialise import rematerialised
 from fwbench.machine import versions
 from fwbench.models import Model
 from fwbench.models.inputs import draw
@@ -78,6 +77,9 @@ class Compiled(Program):
         sizes = model.sizes(workload.axes)
         self.network = network(model, sizes)
         if workload.remat:
+            # It imports the suite's own networks, which need a newer Flax than others' do.
+            from fwbench.frameworks.jax.rematerialise import rematerialised
+
             self.network = rematerialised(self.network)
         platform = "cuda" if workload.target else self.device.platform
         convolutions.choose(convolutions.Choice(platform, workload.plain))

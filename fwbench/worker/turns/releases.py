@@ -24,6 +24,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from fwbench.errors import UserError
+from fwbench.machine import machine
 from fwbench.record import files
 from fwbench.text import line
 from fwbench.worker.client.asking import DOWNLOAD_DEADLINE, ask, run
@@ -42,6 +43,8 @@ answer = [folders, {"python_version": ".".join(version.split(".")[:2]), "python_
 # The exit code with which uv says that no release fits; any other is an error.
 _UNSATISFIABLE = 1
 _BARE = ("--quiet", "--no-header", "--no-annotate")
+# Extras that require such packages are an accelerator's.
+_ACCELERATORS = re.compile(r"cuda|nvidia|rocm|tpu")
 _CHANGES = re.compile(r"change.?log|release.?notes|changes|history|what'?s new", re.IGNORECASE)
 
 
@@ -118,10 +121,16 @@ class _Below:
     markers: Mapping[str, str]
 
     def dependents(self, name: str) -> list[str]:
-        """The distributions that depend on this one, directly or through others."""
+        """The distributions that depend on this one, directly or through others, and that an index may have.
+
+        What was installed from a folder or an address stays as it is, and so do lanes: their bounds say what they were
+        tested with, and whether one runs with a release is for the search to find out.
+        """
         needs: dict[str, set[str]] = {
             each: {canonicalize_name(need.name) for need in self._needs(each) if self._applies(need)}
-            for each in self.distributions
+            for each, distribution in self.distributions.items()
+            if not distribution.read_text("direct_url.json")
+            and not distribution.entry_points.select(group="fwbench.lanes")
         }
         dependents: set[str] = {canonicalize_name(name)}
         while more := {each for each, needed in needs.items() if needed & dependents} - dependents:
@@ -129,11 +138,15 @@ class _Below:
         return sorted(dependents - {canonicalize_name(name)})
 
     def extras(self, name: str) -> str:
-        """The extras that are installed, such as `[cuda13]`; empty where there are none."""
+        """The extras that are installed, such as `[cuda13]`, without an accelerator's where no GPU is in use."""
         distribution = self.distributions.get(canonicalize_name(name))
         known = distribution.metadata.get_all("Provides-Extra") or [] if distribution else []
-        extras = [extra for extra in known if self._has_extra(name, extra)]
+        extras = [extra for extra in known if self._has_extra(name, extra) and self._is_used(name, extra)]
         return f"[{','.join(extras)}]" if extras else ""
+
+    def _is_used(self, name: str, extra: str) -> bool:
+        needs = [need.name for need in self._needs(name) if self._applies(need, extra) and not self._applies(need)]
+        return machine().device == "gpu" or not any(map(_ACCELERATORS.search, needs))
 
     def _has_extra(self, name: str, extra: str) -> bool:
         """Whether everything that an extra requires is installed, in a version that fits."""

@@ -7,6 +7,7 @@ import sys
 import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,17 +22,19 @@ from fwbench.worker.turns import releases, series, sides
 from fwbench.worker.turns.releases import between, environment
 
 
-def wheel(folder, name, version, needs=(), text="", urls=()):
-    """Make a wheel whose module states its version."""
+def wheel(folder, name, version, needs=(), extras=(), urls=(), lane=False):
+    """Make a wheel whose module states its version; or that of a lane of fwbench's."""
     info = f"{name}-{version}.dist-info"
     metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
     metadata += [f"Requires-Dist: {need}" for need in needs] + [f"Project-URL: {url}" for url in urls]
-    metadata += [f"Provides-Extra: {text}"] if text else []
+    metadata += [f"Provides-Extra: {extra}" for extra in extras]
     files = {
         f"{name}.py": f"VERSION = {version!r}\n",
         f"{info}/METADATA": "\n".join(metadata) + "\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
+    if lane:
+        files[f"{info}/entry_points.txt"] = f"[fwbench.lanes]\n{name} = {name}:LANE\n"
     files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
         for path, content in files.items():
@@ -44,10 +47,15 @@ def wheels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheels")
     for version in ("1.0", "1.1", "2.0", "3.0"):
         urls = (f"Changelog, https://example.org/{version}",) if version == "2.0" else ()
-        needs = ("absent",) if version == "3.0" else (f"compiler=={version}", f"plugin=={version}; extra == 'gpu'")
-        wheel(folder, "framework", version, needs, "gpu", urls)
+        extras = {"gpu": "plugin", "cuda": "framework-cuda-plugin"}
+        needs = [
+            f"compiler=={version}",
+            *(f"{needed}=={version}; extra == '{extra}'" for extra, needed in extras.items()),
+        ]
+        wheel(folder, "framework", version, ("absent",) if version == "3.0" else needs, extras, urls)
         wheel(folder, "compiler", version)
         wheel(folder, "plugin", version)
+    wheel(folder, "framework_cuda_plugin", "1.1")
     wheel(folder, "framework", "3.1rc1")
     wheel(folder, "layers", "1.0", ("framework<2",))
     wheel(folder, "layers", "1.5", ("framework>=1.1",))
@@ -139,6 +147,28 @@ def test_an_extra_that_is_installed_goes_along(below):
     install(below, "framework[gpu]==1.1")
     environment.cache_clear()
     assert environment("framework", "2.0", below).versions["plugin"] == "2.0"
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_release_without_its_plugin_for_cuda_is_skipped_only_where_a_gpu_is_in_use(below, monkeypatch, device):
+    install(below, "framework[cuda]==1.1")
+    monkeypatch.setattr(releases, "machine", lambda: SimpleNamespace(device=device))
+    if device == "cpu":
+        assert "framework-cuda-plugin" not in environment("framework", "2.0", below).versions
+        return
+    with pytest.raises(UserError, match=r"framework 2\.0 cannot be installed here"):
+        environment("framework", "2.0", below)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_lanes_package_is_neither_looked_for_nor_in_the_way(below, wheels, tmp_path, local):
+    """It stays as it is, with a release that its bounds leave out; one from a folder is in no index."""
+    folder = tmp_path if local else wheels
+    wheel(folder, "somelane", "1.0", ("framework>=1.1",), lane=not local)
+    install(below, str(tmp_path / "somelane-1.0-py3-none-any.whl") if local else "somelane")
+    made = environment("framework", "1.0", below)
+    assert made.versions == {"framework": "1.0", "compiler": "1.0", "layers": "1.0"}
+    assert has(made.python, "somelane") == "1.0"
 
 
 def test_an_extra_in_another_version_is_not_installed(below):
