@@ -10,7 +10,7 @@ from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 
 # Options of pytest-benchmark that ask for its tables, and what they are if nobody has given them.
-_ASKING = {"sort": "min", "group_by": "group", "name": "normal"}
+_ASKING: dict[str, Any] = {"sort": "min", "group_by": "group", "name": "normal"}
 _ASKING |= dict.fromkeys(("columns", "time_unit", "cprofile", "compare_fail"), None)
 _ASKING |= {"verbose": False, "histogram": [], "compare": []}
 
