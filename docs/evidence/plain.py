@@ -43,10 +43,8 @@ UNITS = {
     "jax": (6e-6, "value = STEP(value)", "import jax\nSTEP = jax.jit(lambda value: value * 0.5 + 1.0)\n"),
 }
 # The functions of a suite: 5 % are planted in three, and one is long. The limits of a call's seconds.
-COUNT, SHARE = 9, 0.05
-USUAL, LONG = (1e-6, 1e-2), (1e-2, 1e-1)
-# The odd functions, and how many a suite has: limits, units, and what the note says that names them. SLOW is drawn by
-# process.
+COUNT, SHARE, USUAL, LONG = 9, 0.05, (1e-6, 1e-2), (1e-2, 1e-1)
+# The odd functions, two in a suite: their limits, units, and what the note says that names them. SLOW is drawn by process.
 ODDS = 2
 ODD = {
     "by_process": ((3e-5, 2e-3), "units * 13 // 10 if SLOW else units", "processes have two speeds"),

@@ -32,6 +32,11 @@ _CHANGES = 0.5
 # this share of the processes. By chance one process in twelve does.
 _MOVED, _MOVING = 0.02, 0.75
 
+_SIDES = ("base", "head")
+
+# Seconds; less than any clock tells.
+_TICK = 1e-12
+
 
 @dataclass(frozen=True)
 class _Speeds:
@@ -48,8 +53,8 @@ class _Speeds:
 
 def remark(pairs: Sequence[Pair]) -> str:
     """What is odd about a plain test's calls; empty: nothing."""
-    processes = [np.log(pair.rounds[side]) for pair in pairs for side in ("base", "head")]
-    return _moving(processes) or _by_call(processes) or _by_process(processes)
+    processes = [np.log(np.maximum(pair.rounds[side], _TICK)) for pair in pairs for side in _SIDES]
+    return _moving(processes) or _by_call(processes) or _by_process(pairs)
 
 
 def _moving(processes: Sequence[NDArray[np.float64]]) -> str:
@@ -88,11 +93,12 @@ def _by_call(processes: Sequence[NDArray[np.float64]]) -> str:
     )
 
 
-def _by_process(processes: Sequence[NDArray[np.float64]]) -> str:
-    # Load slows some of a process's calls; the faster half of them tells its speed.
-    levels = np.array([np.quantile(calls, 0.25) for calls in processes])
+def _by_process(pairs: Sequence[Pair]) -> str:
+    # By the time that they compute, as one side alone may share its CPU with somebody.
+    values = [pair.values[side] for pair in pairs for side in _SIDES]
+    levels = np.log([each["cpu_time"] for each in values if "cpu_time" in each])
     speeds = _two_speeds(levels)
-    if speeds is None:
+    if speeds is None or len(levels) < len(values):
         return ""
     base, head = (levels[side::2] > speeds.limit for side in (0, 1))
     # A change would have one speed on each side, and a spell of load one in each pair.

@@ -1,5 +1,6 @@
 """Plain tests whose calls have two speeds or move, over made series of calls."""
 
+import dataclasses
 import math
 from collections import Counter
 
@@ -20,13 +21,14 @@ def pairs_of(draw, count, calls=48, seed=0):
     """Pairs of processes, each with the calls that `draw` makes of logarithms of noise."""
     rng = np.random.default_rng(seed)
     described = {side: {"settings": {}, "versions": {}} for side in ("base", "head")}
-    values = {side: {"latency": 1e-4} for side in described}
     made = []
     for number in range(count):
         logs = [math.log(1e-4) + draw(rng, number, side) + 0.004 * rng.standard_t(3, calls) for side in described]
         # The fastest of two calls of each turn counts.
         base, head = (np.mean([min(turn) for turn in np.array_split(log, max(1, calls // 2))]) for log in logs)
         rounds = {side: np.exp(log).tolist() for side, log in zip(described, logs, strict=True)}
+        cpu = [1e-4 if draw is on_a_shared_cpu else math.exp(np.median(log)) for log in logs]
+        values = {side: {"cpu_time": time} for side, time in zip(described, cpu, strict=True)}
         made.append(Pair({"latency": float(head - base)}, rounds, values, described, 0.0, 1.0))
     return made
 
@@ -84,6 +86,11 @@ def slow_spell_of_pairs(rng, number, side):
     return 0.3 * (number % 3 == 0)
 
 
+def on_a_shared_cpu(rng, number, side):
+    """The side that is on it waits, and computes as before."""
+    return by_process(rng, number, side)
+
+
 def warm_in_half_of_them(rng, number, side):
     return growing(rng, number, side) if side == "head" else 0.0
 
@@ -94,11 +101,23 @@ def scattered(rng, number, side):
 
 @pytest.mark.parametrize("count", [3, 8, 24])
 @pytest.mark.parametrize(
-    "draw", [steady, changed, slow_spell_in_a_process, slow_spell_of_pairs, warm_in_half_of_them, scattered]
+    "draw",
+    [steady, changed, slow_spell_in_a_process, slow_spell_of_pairs, on_a_shared_cpu, warm_in_half_of_them, scattered],
 )
 def test_noise_load_and_changes_are_not_named(draw, count):
     """A change has one speed on each side; load slows neighbours, and both sides of a pair."""
     assert remark(pairs_of(draw, count)) == ""
+
+
+def test_a_journal_may_hold_calls_without_time():
+    """Or no CPU time; whatever a file holds ends in no traceback."""
+    pairs = [
+        dataclasses.replace(
+            pair, rounds=dict.fromkeys(pair.rounds, [0.0] * 9), values={side: {} for side in pair.values}
+        )
+        for pair in pairs_of(steady, 8)
+    ]
+    assert remark(pairs) == ""
 
 
 def test_few_calls_are_enough_to_fail_nothing():
