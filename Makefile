@@ -1,7 +1,7 @@
 # `make bench` runs the suite in minutes and says how many, `make test` its tests, `make test-all` the long ones, too; each
 # sets up .venv when needed.
 # ARGS goes to pytest: ARGS=--fwbench-profile=paper measures by the paper's protocol, for over an hour on a GPU.
-# FRAMEWORKS names the lanes that are measured, as --fwbench-frameworks does: FRAMEWORKS=torch,jax,tensorflow installs
+# FRAMEWORKS names the lanes that are measured, as --fwbench-lanes does: FRAMEWORKS=torch,jax,tensorflow installs
 # TensorFlow, too, which otherwise only `make test` needs.
 # The newest Python that all lanes run on (TensorFlow has no wheels for 3.14), that is here and works, also in pyenv and
 # uv; PYTHON=/path/to/it names another.
@@ -14,7 +14,7 @@ comma := ,
 CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda)
 FRAMEWORKS ?=
 ARGS ?=
-SELECTED := $(if $(FRAMEWORKS),--fwbench-frameworks=$(FRAMEWORKS))
+SELECTED := $(if $(FRAMEWORKS),--fwbench-lanes=$(FRAMEWORKS))
 ifneq ($(findstring tensorflow,$(FRAMEWORKS)),)
 # Its CUDA is another than PyTorch's and JAX's, so that on a GPU it has an environment of its own.
 TENSORFLOW := $(if $(CUDA),$(VENV)-tensorflow/.installed,$(VENV)/.tensorflow)

@@ -107,7 +107,7 @@ def measured(ran):
         rows, *rest = ran(
             f'import fwbench\n\n@fwbench.benchmark({names}, modes=["inference"], batch_sizes=[4])\n'
             "def test_speed(fwbench_measure):\n    fwbench_measure()\n",
-            f"--fwbench-frameworks=torch,{lane}",
+            f"--fwbench-lanes=torch,{lane}",
             path=path,
         )
         return {row[0]: row[-1] for row in rows if lane in row}, *rest

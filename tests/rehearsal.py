@@ -513,7 +513,7 @@ class Rehearsal:
         file = self.folder / "ranks.json"
         if self.machine.cards < 2:
             return "-", []
-        code, shown = self._pytest("--fwbench-devices=2", "--fwbench-frameworks=torch", f"--benchmark-json={file}")
+        code, shown = self._pytest("--fwbench-devices=2", "--fwbench-lanes=torch", f"--benchmark-json={file}")
         found, *others = self._read(file).measurements or (None,)
         if code or found is None or others:
             return "", [f"exit code {code}: {shown}"]

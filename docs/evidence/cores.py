@@ -27,7 +27,7 @@ BEGIN, END = "<!-- cores: begin -->", "<!-- cores: end -->"
 COMMAND = (
     *("tests/benchmarks/test_inference.py", "--benchmark-only", "-p", "no:cacheprovider"),
     *("--fwbench-models=resnet50,vit_b_16,mobilenet_v3_small,efficientnet_b0", "--fwbench-batch-sizes=1,8"),
-    "--fwbench-frameworks=torch,torch-compile,jax",
+    "--fwbench-lanes=torch,torch-compile,jax",
 )
 
 Measured = Mapping[int, list[Measurement]]  # by the number of threads

@@ -73,7 +73,7 @@ def start(storage: Path, *options: str, **variables: str) -> "subprocess.Popen[b
 
 
 def run(work: Path) -> None:
-    lanes = "--fwbench-frameworks=torch,jax"
+    lanes = "--fwbench-lanes=torch,jax"
     begun = time.monotonic()
     start(work / "quiet", lanes, "--fwbench-set=patience=0").wait()
     third = (time.monotonic() - begun) / 3
@@ -86,7 +86,7 @@ def run(work: Path) -> None:
 
 
 def policy(work: Path) -> None:
-    options = ("--fwbench-frameworks=torch", "--fwbench-set=patience=0")
+    options = ("--fwbench-lanes=torch", "--fwbench-set=patience=0")
     for chosen in (*POLICIES, *reversed(POLICIES)):
         start(work / f"quiet-{chosen}", *options, **POLICIES[chosen]).wait()
     for chosen in POLICIES:

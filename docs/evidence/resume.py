@@ -32,7 +32,7 @@ BENCHMARKS, ROUNDS = 8, 4
 SUITE = (
     *("tests/benchmarks/test_inference.py", "--benchmark-only", "--fwbench-models=mlp,cnn"),
     *(
-        "--fwbench-frameworks=torch,jax",
+        "--fwbench-lanes=torch,jax",
         "--benchmark-max-time=0.2",
         "--fwbench-set=patience=0",
         "--fwbench-minutes=1",

@@ -21,7 +21,7 @@ MODELS = ("resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0")
 FIELDS = ("memory", "memory_parts", "fusions", "libraries", "precisions", "aliased", "compiler")
 COMMAND = (
     *(sys.executable, "-m", "pytest", "tests/benchmarks", "-p", "no:cacheprovider"),
-    *("--fwbench-programs-only=h100", "--fwbench-profile=paper", "--fwbench-frameworks=jax"),
+    *("--fwbench-programs-only=h100", "--fwbench-profile=paper", "--fwbench-lanes=jax"),
     *("-k", "not fit and not dispatch and not noop"),
 )
 

@@ -18,6 +18,8 @@ from fwbench.worker.turns.sides import own
 # Characters of the longest bar of the series, and of a reason.
 _BAR, _REASON = 40, 200
 
+_FIELD = re.compile(r"\w+=(?!=)")
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
@@ -31,13 +33,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         "range",
         metavar="BASE..HEAD",
         help="commits of git, such as main~60..main: the line of first parents from HEAD back to BASE, both included; "
-        "or releases, such as jax==0.10.0..0.12.0, which uv installs in environments of their own",
+        "or releases, such as jax==0.10.0..0.12.0, which uv installs in environments of their own. BASE HEAD is "
+        "the same in two words",
     )
     searching.declare(parser, "the range")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    # What is behind one commit or release is the other end, unless it is a field.
+    if ".." not in options.range and options.fields and not _FIELD.match(options.fields[0]):
+        base, head, options.fields = searching.ends(options.range, options.fields)
+        options.range = f"{base}..{head.partition('==')[2] or head}"
     asked = searching.asked(options)
     project = asked.project
     states = resolve(options.range, project.root, asked.python)

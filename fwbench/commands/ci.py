@@ -31,6 +31,7 @@ _BASES = {
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
+    parser.description = "Runs in a workflow of GitHub Actions: measures a pull request, or comments on it."
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     duet = commands.add_parser(
@@ -43,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     duet.add_argument(
         "--arguments", default="", metavar="TEXT", help="further arguments of pytest, as a shell reads them"
     )
-    duet.add_argument("--out", type=Path, default=Path("fwbench-ci"), metavar="DIR", help="default: fwbench-ci")
+    duet.add_argument("--output", type=Path, default=Path("fwbench-ci"), metavar="DIR", help="default: fwbench-ci")
     duet.set_defaults(run=_duet)
 
     comment = commands.add_parser(
@@ -51,20 +52,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="say under the pull request what a duet has found, in the place of what was said before",
         description="Runs on the events workflow_run, which may comment on pull requests from forks, and pull_request.",
     )
-    comment.add_argument("--out", type=Path, default=Path("fwbench-ci"), metavar="DIR", help="of the duet")
+    comment.add_argument("--output", type=Path, default=Path("fwbench-ci"), metavar="DIR", help="of the duet")
     comment.set_defaults(run=_comment)
 
 
 def _duet(options: argparse.Namespace) -> int:
     base = _named(options.base) if options.base else _of_event(*github.event())
-    summary = options.out / _SUMMARY
-    with files.writing("choose another folder with --out"):
-        options.out.mkdir(parents=True, exist_ok=True)
+    summary = options.output / _SUMMARY
+    with files.writing("choose another folder with --output"):
+        options.output.mkdir(parents=True, exist_ok=True)
         summary.unlink(missing_ok=True)
     command = [
         *(sys.executable, "-m", "pytest", "--benchmark-only", "--fwbench-profile=ci", f"--fwbench-against={base}"),
-        *(f"--fwbench-summary={summary}", f"--junit-xml={options.out / 'junit.xml'}"),
-        f"--benchmark-json={options.out / 'duet.json'}",
+        *(f"--fwbench-summary={summary}", f"--junit-xml={options.output / 'junit.xml'}"),
+        f"--benchmark-json={options.output / 'duet.json'}",
         *_split(options.arguments),
     ]
     print(f"base is {base}\n{shlex.join(command)}", flush=True)
@@ -78,7 +79,7 @@ def _duet(options: argparse.Namespace) -> int:
     text = _told(outcome, why)
     # Without these files the next workflow would take the folder for whole; GitHub's page is for readers alone.
     left = {"summary.md": text, "badge.json": json.dumps(verdicts.badge(outcome))}
-    if not all(_leave(files.write, options.out / name, written) for name, written in left.items()):
+    if not all(_leave(files.write, options.output / name, written) for name, written in left.items()):
         code = code or UserError.EXIT_CODE
     if shown := os.environ.get("GITHUB_STEP_SUMMARY"):
         _leave(files.append, Path(shown), text)
@@ -114,7 +115,7 @@ def _run(command: Sequence[str]) -> int:
 
 def _comment(options: argparse.Namespace) -> int:
     name, data = github.event()
-    text = _told(_found(options.out / _SUMMARY), "The run says why.")
+    text = _told(_found(options.output / _SUMMARY), "The run says why.")
     commit = github.sha(
         github.within(data, "workflow_run", "head_sha") or github.within(data, "pull_request", "head", "sha")
     )

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+import fwbench
 from fwbench.errors import UserError
 from fwbench.text import line
 from fwbench.worker.client import interrupts
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="fwbench",
         description="Reads and compares records, which `pytest --benchmark-only` makes, and proves models.",
     )
+    parser.add_argument("--version", action="version", version=f"fwbench {fwbench.__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     given = sys.argv[1:] if arguments is None else arguments
     # As argparse has it, for there is no option before the command that takes a value.
@@ -58,7 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = subparsers.add_parser(name, help=told)
         if name == chosen:
             importlib.import_module(f"fwbench.commands.{name}").add(command)
-    options = parser.parse_args(given)
+    options, unknown = parser.parse_known_args(given)
+    # argparse takes no further words of a list that an option has interrupted.
+    if unknown and (not hasattr(options, "fields") or any(word.startswith("-") for word in unknown)):
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if unknown:
+        options.fields = [*options.fields, *unknown]
     try:
         with interrupts.in_order():
             code: int = options.run(options)

@@ -27,13 +27,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         "NAME=VALUE for variables; put several in quotes, as in 'main XLA_FLAGS=--xla_cpu_enable_fast_math=true'"
     )
     parser.add_argument("base", metavar="BASE", help=side)
-    parser.add_argument("head", metavar="HEAD", help="as BASE; what neither side names, both have as it is here")
+    parser.add_argument(
+        "head",
+        nargs="?",
+        metavar="HEAD",
+        help="as BASE; what neither side names, both have as it is here. BASE..HEAD is the same in one word",
+    )
     searching.declare(parser, "HEAD")
     parser.add_argument("--traces", type=Path, metavar="FOLDER", help="write both sides' traces here, for Perfetto")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    words = [*filter(None, [options.head]), *options.fields]
+    options.base, options.head, options.fields = searching.ends(options.base, words)
     asked = searching.asked(options)
     subject, project = asked.subject, asked.project
     repository = git.top(project.root)

@@ -25,7 +25,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"a folder with records, and folders of them; or asv's results, .asv/results. Default: {STORAGE}",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("report/history.html"), metavar="FILE", help="default: report/history.html"
+        "--output",
+        type=Path,
+        default=Path("report/history.html"),
+        metavar="FILE",
+        help="default: report/history.html",
     )
     parser.set_defaults(run=_run)
 
@@ -56,10 +60,10 @@ def _run(options: argparse.Namespace) -> int:
         print("\n".join(history.lines(one)))
     for fault in faults:
         print(line(fault))
-    with files.writing("choose another file with --out"):
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        files.write(options.out, history.page(machines, faults))
-    print(f"wrote {options.out}")
+    with files.writing("choose another file with --output"):
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        files.write(options.output, history.page(machines, faults))
+    print(f"wrote {options.output}")
     return 0
 
 

@@ -16,6 +16,10 @@ from fwbench.suite.studies import STUDIES
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
+    parser.description = (
+        "Lists the suite's models, the frameworks and their lanes with the versions installed here, studies, and "
+        "metrics with their units. It measures nothing."
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=_run)
 

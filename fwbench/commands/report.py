@@ -21,6 +21,10 @@ TITLE = "fwbench report"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
+    parser.description = (
+        "Writes tables, figures and one page of saved runs into a folder, and says what it has written. It measures "
+        "nothing. Ends with 0, or with 4 where there is nothing to report or a file cannot be read or written."
+    )
     parser.add_argument(
         "records",
         nargs="*",
@@ -30,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="files that pytest-benchmark saved, journals, or storage folders, of which the newest saved run is taken; "
         f"several runs of one machine are replicates. Default: {STORAGE}",
     )
-    parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="default: report")
+    parser.add_argument("--output", type=Path, default=Path("report"), metavar="DIR", help="default: report")
     parser.add_argument(
         "--baseline",
         metavar="LANE",
@@ -80,15 +84,15 @@ def _run(options: argparse.Namespace) -> int:
             "keeps it with --fwbench-summary=FILE"
         )
     tell("weighing and tabulating")
-    contents = sections(read, options.out, options.baseline)
+    contents = sections(read, options.output, options.baseline)
     if not any(section.setting for section in contents):
         names = ", ".join(str(record.path) for record in read)
         told = "".join(f"; {told}" for record in read for told in record.told)
         raise UserError(f"{names}: no measurement of fwbench in there, so there is nothing to report{told}")
     for record in read:
         print(line(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC"))
-    with files.writing("choose another folder with --out"):
-        written = [path for name in options.format for path in _WRITERS[name](options.out, contents, tell)]
+    with files.writing("choose another folder with --output"):
+        written = [path for name in options.format for path in _WRITERS[name](options.output, contents, tell)]
     for path in written:
         print(f"wrote {path}")
     return 0

@@ -1,9 +1,10 @@
 """What `fwbench bisect` and `fwbench explain` share: options, what they measure, and the end."""
 
 import argparse
+import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ from fwbench.worker.turns.series import Players, Subject, of_plain, of_workload
 
 _ENDED_EARLY = 1
 
+# A path may hold two dots, too, at its beginning or behind a slash.
+_RANGE = re.compile(r"(?P<base>(?P<name>[^\s=]+==)?\S*[^\s./])\.\.(?P<head>[^\s./]\S*)")
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -45,6 +49,21 @@ class Asked:
     playing: AbstractContextManager[Players]
     end: float
     metric: str
+
+
+def ends(first: str, others: Sequence[str]) -> tuple[str, str, list[str]]:
+    """BASE and HEAD, given as `BASE..HEAD` or as two words, and the words behind them.
+
+    Of releases that is `NAME==A..B`, or `NAME==A` and `NAME==B`.
+
+    Raises:
+        UserError: there is no HEAD.
+    """
+    if match := _RANGE.fullmatch(first):
+        return match["base"], f"{match['name'] or ''}{match['head']}", [*others]
+    if not others:
+        raise UserError(f"{first!r} is one side alone: name both, as BASE HEAD or BASE..HEAD.")
+    return first, others[0], [*others[1:]]
 
 
 def declare(parser: argparse.ArgumentParser, behind: str) -> None:

@@ -175,7 +175,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--suites", type=int, default=40, metavar="N", help="suites without a change (default: 40)")
     parser.add_argument(
-        "--out",
+        "--output",
         type=Path,
         default=SELFTEST,
         metavar="FILE",
@@ -194,13 +194,15 @@ def _selftest(options: argparse.Namespace) -> int:
         # As it will be read back.
         "machine": json.loads(json.dumps(here.to_json())),
     }
-    kept = evidence.read(options.out) if options.out.exists() else None
+    kept = evidence.read(options.output) if options.output.exists() else None
     made = {name: kept.header[name] for name in header} if kept else header
     done = {(suite["slowdown"], suite["number"]) for suite in kept.suites} if kept else set()
     left = [suite for suite in schedule(options.suites) if (suite.slowdown, suite.number) not in done]
     if left and made != header:
-        raise UserError(f"{options.out} holds suites of another machine or another procedure: give --out another file.")
-    journal = Journal(options.out.parent, header, options.out.name)
+        raise UserError(
+            f"{options.output} holds suites of another machine or another procedure: give --output another file."
+        )
+    journal = Journal(options.output.parent, header, options.output.name)
     if left:
         try:
             # Before the first suite, which takes a minute.
@@ -216,14 +218,16 @@ def _selftest(options: argparse.Namespace) -> int:
                 journal.close()
     for loss in journal.losses:
         print(f"fwbench: {loss}", file=sys.stderr)
-    print("\n".join(evidence.report(evidence.read(journal.path or options.out))))
+    print("\n".join(evidence.report(evidence.read(journal.path or options.output))))
     return 0
 
 
 @contextmanager
 def _writing() -> Iterator[None]:
     try:
-        with files.writing("free space and run it again, or give --out another file."):
+        with files.writing("free space and run it again, or give --output another file."):
             yield
     except BlockingIOError as error:
-        raise UserError(f"another `fwbench selftest` writes into {error.filename}: give --out another file.") from None
+        raise UserError(
+            f"another `fwbench selftest` writes into {error.filename}: give --output another file."
+        ) from None

@@ -95,7 +95,9 @@ def read(path: Path) -> Evidence:
         header = reading.parsed(whole[0] if whole else "")
         schema.read(header, _Header, "its first line")
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} holds no suites of `fwbench selftest` ({error}): give --out another file.") from None
+        raise UserError(
+            f"{path} holds no suites of `fwbench selftest` ({error}): give --output another file."
+        ) from None
     suites, damaged = reading.each(whole[1:], suite)
     once = {(suite["slowdown"], suite["number"]): suite for suite in suites}
     return Evidence(header, list(once.values()), [each.fault for each in damaged])

@@ -72,7 +72,7 @@ _SELECTION: Mapping[str, dict[str, Any]] = {
         "help": "Measure a published study instead of the profile's suite: %(choices)s. Other options change its "
         "settings.",
     },
-    "--fwbench-frameworks": {
+    "--fwbench-lanes": {
         "metavar": "LANES",
         "help": "Comma-separated lanes, such as torch,jax; `fwbench list` names them. Default: the profile's.",
     },
@@ -180,6 +180,10 @@ _GATES: Mapping[str, dict[str, Any]] = {
 }
 
 
+# Names that options had before, under which they are still known.
+_EARLIER = {"--fwbench-lanes": "--fwbench-frameworks"}
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Declare fwbench's options; pytest-benchmark's own are not repeated.
 
@@ -189,7 +193,7 @@ def add_options(parser: pytest.Parser) -> None:
     gates = parser.getgroup("fwbench-gate", "fwbench: what fails a run")
     for group, options in ((selection, _SELECTION), (gates, _GATES)):
         for name, keywords in options.items():
-            group.addoption(name, **keywords)
+            group.addoption(name, *filter(None, [_EARLIER.get(name)]), **keywords)
 
 
 def given(config: pytest.Config) -> bool:

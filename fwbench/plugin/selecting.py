@@ -49,10 +49,10 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         raise pytest.UsageError(
             f"--fwbench-set weights=pretrained: torchvision publishes no weights of {', '.join(unpublished)}."
         )
-    lanes = _values(config, "--fwbench-frameworks", "lane")
+    lanes = _values(config, "--fwbench-lanes", "lane")
     known = [lane.name for lane in LANES.values() if not lane.internal]
     for unknown in (lane for lane in lanes if lane not in known):
-        raise pytest.UsageError(f"unknown framework {unknown!r} in --fwbench-frameworks: {hint(unknown, known)}.")
+        raise pytest.UsageError(f"unknown lane {unknown!r} in --fwbench-lanes: {hint(unknown, known)}.")
     asked = {
         "lanes": lanes,
         "models": models,

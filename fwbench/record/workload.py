@@ -29,7 +29,7 @@ class Workload(Decoded):
         ValueError: a field has a value that no worker could run; one sentence says which.
     """
 
-    lane: Annotated[str, Field("A lane, which `fwbench list` names.", source="--fwbench-frameworks")]
+    lane: Annotated[str, Field("A lane, which `fwbench list` names.", source="--fwbench-lanes")]
     model: Annotated[str, Field("A model, which `fwbench list` or a test names.", source="--fwbench-models")]
     mode: Annotated[
         str,

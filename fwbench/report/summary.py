@@ -204,12 +204,17 @@ def _again(m: Measurement) -> str:
 
 def _disturbed(measured: Sequence[Measurement]) -> list[str]:
     """What disturbed measurements, a sentence for each cause."""
+    # Threads that wait for each other suffer most; one alone waits for nobody.
+    several = [m.settings for m in measured if m.settings.get("OMP_NUM_THREADS") != "1"]
+    ways = ["--fwbench-threads=1"] if several else []
+    if any(str(of.get("OMP_WAIT_POLICY")).upper() != "PASSIVE" for of in several):
+        ways.insert(0, "OMP_WAIT_POLICY=PASSIVE")
     pairs = [(m.workload.id, disturbance) for m in measured for disturbance in disturbances([m])]
     by_cause = grouped(pairs, lambda pair: pair[1].cause)
     lines = []
     for cause in (cause for cause in CAUSES if cause in by_cause):
         worst, most = max(by_cause[cause], key=lambda pair: pair[1].degree)
-        helps = ", or set OMP_WAIT_POLICY=PASSIVE or --fwbench-threads=1" if cause == LOAD else ""
+        helps = f", or set {' or '.join(ways)}" if ways and cause == LOAD else ""
         lines.append(
             f"{cause.happened} while {len(by_cause[cause])} of {len(measured)} were measured (most: {most.detail}, "
             f"{worst}). {cause.next_step}{helps}, and measure again."

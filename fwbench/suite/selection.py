@@ -160,7 +160,7 @@ class Selection:
             if self.device not in LANES[lane].processes:
                 raise ValueError(
                     f"--fwbench-devices {max(numbers)}: the lane {lane} runs on one device alone; choose other lanes "
-                    "by --fwbench-frameworks"
+                    "by --fwbench-lanes"
                 )
         settings = {
             name: values

@@ -60,7 +60,7 @@ def test_calls_in_the_other_environment(measured, stranger, tensorflow_alone, re
         (source,) = re.findall(rf"```python\n# {name}\n(.*?)```", page, re.DOTALL)
         (stranger.path / name).parent.mkdir()
         (stranger.path / name).write_text(source)
-    chosen = ("--fwbench-frameworks=tensorflow", "-k", "mlp and (b1 or train_step) or in-keras")
+    chosen = ("--fwbench-lanes=tensorflow", "-k", "mlp and (b1 or train_step) or in-keras")
     outcome, records = measured(*FAST, *chosen, "benchmarks")
     outcome.assert_outcomes(passed=4, deselected=outcome.parseoutcomes()["deselected"])
     for model in ("mlp", "in-keras"):
@@ -132,7 +132,7 @@ def test_an_interpreter_without_the_other_framework_is_named_with_what_it_lacks(
 def test_the_three_framework_study_in_two_environments(measured, request):
     """One session and one table, in which no peak is below what there was before; the same batches everywhere."""
     lanes = ["tensorflow-xla", "torch", "jax"]
-    asked = (f"--fwbench-frameworks={','.join(lanes)}", "--fwbench-set=epochs=2", "--fwbench-set=patience=0")
+    asked = (f"--fwbench-lanes={','.join(lanes)}", "--fwbench-set=epochs=2", "--fwbench-set=patience=0")
     outcome, records = measured("--fwbench-study=simple-cnn", *asked)
     outcome.assert_outcomes(passed=3)
     assert [lane for lane, _, _ in records] == lanes

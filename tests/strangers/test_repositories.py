@@ -116,7 +116,7 @@ def test_models_of_libraries_are_measured_in_one_framework(repository):
     """One of each library, for every worker imports it anew; tests/training has them all, in both modes."""
     only = ("-k", "resnet10t and inference or tiny-bert and train_step and length16")
     code, output = repository.run(
-        "pytest", "benchmarks/test_libraries.py", "--benchmark-only", "--fwbench-frameworks=torch", *only, *QUICK
+        "pytest", "benchmarks/test_libraries.py", "--benchmark-only", "--fwbench-lanes=torch", *only, *QUICK
     )
     assert code == 0, output
     assert [row[1] for row in rows(output, "resnet10t")] == ["inference"]

@@ -301,7 +301,7 @@ def test_the_command_switches_to_the_later_commit_and_plays_against_the_earlier_
     assert about == f"  {name}, latency, +100.0%; {name}, throughput, -50.0%"
     assert again == (
         f"git switch --detach {commit(10)[:10]} && pytest 'tests/x.py::test[{name}]' --benchmark-only "
-        "--fwbench-profile=quick --fwbench-frameworks=torch --fwbench-models=resnet50 --fwbench-batch-sizes=8 "
+        "--fwbench-profile=quick --fwbench-lanes=torch --fwbench-models=resnet50 --fwbench-batch-sizes=8 "
         f"--fwbench-precision=bf16 --fwbench-set=seed=3 --fwbench-set=plain=true --fwbench-against={commit(9)[:10]}"
     )
 

@@ -132,14 +132,14 @@ def test_bench_alone_installs_no_tensorflow(tmp_path):
 def test_bench_installs_the_packages_of_the_lanes_that_are_named(tmp_path):
     installed, (measured,) = done_by(tmp_path, "bench", "FRAMEWORKS=torch,onnxruntime,keras-jax,torch-aoti")
     assert sorted(installed[1:]) == [("v", f"lanes/{lane}") for lane in ("keras", "onnxruntime", "torch-aoti")]
-    assert "--fwbench-frameworks=torch,onnxruntime,keras-jax,torch-aoti" in measured.split()
+    assert "--fwbench-lanes=torch,onnxruntime,keras-jax,torch-aoti" in measured.split()
 
 
 @pytest.mark.parametrize("lane", ["tensorflow", "tensorflow-xla"])
 def test_bench_installs_and_measures_tensorflow_where_it_is_named(tmp_path, lane):
     installed, (measured,) = done_by(tmp_path, "bench", f"FRAMEWORKS=torch,jax,{lane}", "ARGS=-k mlp")
     assert installed == [("v", BOTH), ("v", '".[tensorflow]"')]
-    assert measured.split()[-3:] == [f"--fwbench-frameworks=torch,jax,{lane}", "-k", "mlp"]
+    assert measured.split()[-3:] == [f"--fwbench-lanes=torch,jax,{lane}", "-k", "mlp"]
     assert "--fwbench-python" not in measured
 
 

@@ -201,7 +201,7 @@ def test_a_suites_model_is_measured_in_a_packages_lane_only_when_asked_for(run, 
     (project / "test_speed.py").write_text(SPEED.replace(', lanes=["torch", "numpy"]', ""))
     try:
         usual = run("pytest", *ALONE, "--collect-only", "-q")
-        asked = run("pytest", *ALONE, "--collect-only", "-q", "--fwbench-frameworks=numpy")
+        asked = run("pytest", *ALONE, "--collect-only", "-q", "--fwbench-lanes=numpy")
     finally:
         (project / "test_speed.py").write_text(SPEED)
     assert "numpy" not in usual

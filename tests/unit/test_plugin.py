@@ -273,7 +273,7 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
     [
         (["--fwbench-models=resnet51"], "*unknown model 'resnet51' in --fwbench-models: the nearest is 'resnet50'.*"),
         (["--fwbench-models="], "*unknown model '' in --fwbench-models: choose from resnet50,*"),
-        (["--fwbench-frameworks=mxnet"], "*unknown framework 'mxnet' in --fwbench-frameworks: choose from torch,*"),
+        (["--fwbench-lanes=mxnet"], "*unknown lane 'mxnet' in --fwbench-lanes: choose from torch,*"),
         (["--fwbench-batch-sizes=0"], "*--fwbench-batch-sizes: batch size 0 is not a whole number of at least 1*"),
         (["--fwbench-batch-sizes=1,x"], "*--fwbench-batch-sizes: batch_size=x is not a whole number of at least 1*"),
         (["--fwbench-precision=fp8"], "*unknown precision 'fp8'*"),
@@ -330,7 +330,7 @@ def test_ids_and_markers_select(shipped, without_gpu):
     assert len(collected()) == 6 * 2 * 2
     assert collected("-k", "resnet50 and b1") == ["torch-resnet50-inference-b1", "jax-resnet50-inference-b1"]
     assert {i.partition("-")[0] for i in collected("-m", "jax")} == {"jax"}
-    assert collected("--fwbench-frameworks=torch-compile", "--fwbench-models=cnn", "--fwbench-batch-sizes=2") == [
+    assert collected("--fwbench-lanes=torch-compile", "--fwbench-models=cnn", "--fwbench-batch-sizes=2") == [
         "torch-compile-cnn-inference-b2"
     ]
     assert len(collected("-m", "torch-compile", "--fwbench-profile=paper")) == 6 * 4

@@ -64,7 +64,7 @@ def test_the_suites_models_are_measured_in_an_extra_lane_when_asked_and_a_users_
 
     assert lanes(mine) == ["torch", "tensorflow"]
     assert lanes(CATALOG["mlp"]) == ["torch", "jax"]
-    asked = "--fwbench-frameworks=tensorflow,tensorflow-xla"
+    asked = "--fwbench-lanes=tensorflow,tensorflow-xla"
     assert lanes(mine, asked) == lanes(CATALOG["mlp"], asked) == ["tensorflow", "tensorflow-xla"]
 
 
@@ -124,6 +124,8 @@ def test_the_studies_of_two_frameworks_take_tensorflow_on_request(chosen, study)
 
     asked = {"torch", "tensorflow", "tensorflow-xla"}
     assert not lanes() & {"tensorflow", "tensorflow-xla"}
+    assert lanes(f"--fwbench-lanes={','.join(asked)}") == asked
+    # Its earlier name.
     assert lanes(f"--fwbench-frameworks={','.join(asked)}") == asked
 
 
@@ -137,7 +139,7 @@ def test_a_model_of_ones_own_is_measured_in_every_framework_that_it_names(chosen
     paths = {"tensorflow": "mine:InKeras", "torch": "mine:InTorch"}
     assert lanes(Model("mine", inputs=normal(3), **paths)) == ["torch", "tensorflow"]
     assert lanes(Model("mine", inputs=normal(3), tensorflow="mine:InKeras")) == ["tensorflow"]
-    assert lanes(Model("mine", inputs=normal(3), **paths), "--fwbench-frameworks=tensorflow-xla") == ["tensorflow-xla"]
+    assert lanes(Model("mine", inputs=normal(3), **paths), "--fwbench-lanes=tensorflow-xla") == ["tensorflow-xla"]
     assert lanes(CATALOG["mlp"]) == ["torch", "jax"]
     # Under a name of the suite's, too.
     assert lanes(Model("mlp", inputs=normal(3), **paths)) == ["torch", "tensorflow"]
@@ -146,7 +148,7 @@ def test_a_model_of_ones_own_is_measured_in_every_framework_that_it_names(chosen
 def test_options_change_a_study(chosen):
     selection = chosen(
         "--fwbench-study=mnist-mlp",
-        "--fwbench-frameworks=torch",
+        "--fwbench-lanes=torch",
         "--fwbench-batch-sizes=32",
         "--fwbench-set=seed=4,5",
         "--fwbench-set=data=mnist",
@@ -163,7 +165,7 @@ def test_options_change_a_study(chosen):
 
 def test_every_combination_of_several_values_is_measured_in_the_modes_that_have_the_field(chosen):
     asked = ("--fwbench-set=remat=false,true", "--fwbench-set=optimizer=adam,sgd", "--fwbench-set=seed=0,1")
-    selection = chosen("--fwbench-models=mlp", "--fwbench-frameworks=torch", "--fwbench-batch-sizes=2", *asked)
+    selection = chosen("--fwbench-models=mlp", "--fwbench-lanes=torch", "--fwbench-batch-sizes=2", *asked)
     trained = {"", "-remat", "-sgd", "-sgd-remat"}
     assert {w.id for w in selection.workloads("train_step", CATALOG)} == {
         f"torch-mlp-train_step-b2{setting}{seed}" for setting in trained for seed in ("", "-s1")
@@ -250,9 +252,9 @@ def test_a_wrong_value_is_one_sentence(chosen, options, sentence):
 
 def test_a_lane_that_says_nothing_of_several_devices_runs_on_one(chosen, monkeypatch):
     monkeypatch.setitem(lanes.OWN, "jax", dataclasses.replace(lanes.OWN["jax"], processes={}))
-    assert ids(chosen("--fwbench-frameworks=jax"))
+    assert ids(chosen("--fwbench-lanes=jax"))
     with pytest.raises(ValueError, match="the lane jax runs on one device alone; choose other lanes"):
-        ids(chosen("--fwbench-frameworks=jax", "--fwbench-devices=1,2"))
+        ids(chosen("--fwbench-lanes=jax", "--fwbench-devices=1,2"))
 
 
 def test_on_a_cpu_the_largest_model_has_smaller_batches_unless_others_are_asked_for(chosen):

@@ -160,7 +160,7 @@ def _after(lane: str, measurement: Measurement) -> str:
     """What to do about a failure."""
     assert measurement.failure is not None
     if measurement.failure.kind == "unavailable":
-        return f"correct that, or leave {lane} out: --fwbench-frameworks names the lanes that are measured"
+        return f"correct that, or leave {lane} out: --fwbench-lanes names the lanes that are measured"
     if measurement.failure.stage == "probe":
         return "its numbers would be of another arithmetic: look for variables that override it, as `env` shows them"
     model = measurement.workload.model

@@ -1,0 +1,86 @@
+"""The shell's words before any command runs."""
+
+import importlib
+
+import pytest
+
+import fwbench
+from fwbench.commands import searching
+from fwbench.commands.cli import _COMMANDS, main
+from fwbench.errors import UserError
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Runs a command that does nothing, and returns its options."""
+
+    def parse(command, *words):
+        seen = []
+        module = importlib.import_module(f"fwbench.commands.{command}")
+        monkeypatch.setattr(module, "_run", lambda options: seen.append(options) or 0)
+        assert main([command, *words]) == 0
+        return seen[0]
+
+    return parse
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        (["main~3..main"], ("main~3", "main", [])),
+        (["origin/main..HEAD", "mode=train_step"], ("origin/main", "HEAD", ["mode=train_step"])),
+        (["main~3", "main", "mode=train_step"], ("main~3", "main", ["mode=train_step"])),
+        (["jax==0.10.0..0.12.0"], ("jax==0.10.0", "jax==0.12.0", [])),
+        (["jax==0.10.0", "jax==0.12.0"], ("jax==0.10.0", "jax==0.12.0", [])),
+        (["../old/bin/python", "a/../bin/python"], ("../old/bin/python", "a/../bin/python", [])),
+        (["main", ". XLA_FLAGS=--x"], ("main", ". XLA_FLAGS=--x", [])),
+    ],
+)
+def test_base_and_head_are_two_words_or_one(words, ends):
+    assert searching.ends(words[0], words[1:]) == ends
+
+
+@pytest.mark.parametrize("word", ["main", "main..", "../python", "main...feature"])
+def test_one_side_alone_is_refused(word):
+    with pytest.raises(UserError, match="one side alone"):
+        searching.ends(word, [])
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "fields"),
+    [
+        ("bisect", ["A..B", "--model=m", "--lane=jax", "batch_size=8", "--minutes=1", "mode=fit"], 2),
+        ("explain", ["A", "B", "--model=m", "--lane=jax", "batch_size=8"], 1),
+        ("measure", ["lane=jax", "--profile=quick", "model=m"], 2),
+    ],
+)
+def test_fields_may_stand_behind_options(given, command, words, fields):
+    assert given(command, *words).fields == [word for word in words if "=" in word and word[0] != "-"][-fields:]
+
+
+@pytest.mark.parametrize("words", [["list", "models"], ["measure", "lane=jax", "--nosuch"], ["report", "--nosuch=1"]])
+def test_what_no_command_knows_is_refused(words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert f"unrecognized arguments: {words[-1]}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--output", "--out"])
+@pytest.mark.parametrize("words", [["report"], ["history"], ["audit", "a.toml"], ["measure", "lane=jax"]])
+def test_what_is_written_goes_where_output_says(given, words, option):
+    assert str(given(*words, option, "there").output) == "there"
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"fwbench {fwbench.__version__}\n"
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_every_commands_help_describes_it(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    described = capsys.readouterr().out.partition("\n\n")[2].partition("\n\n")[0]
+    assert len(described.split()) > 8
+    assert not described.startswith(("options", "positional"))
