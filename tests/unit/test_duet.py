@@ -822,19 +822,17 @@ def test_the_minutes_decide_as_many_benchmarks_as_they_can(minutes, least, chang
 def test_a_benchmark_that_had_to_wait_is_screened_when_others_needed_less_time():
     """Eight pairs are reserved for a suspect; it is cleared after four."""
     drawn = iter([0.05] * 3 + [0.0] * 30)
-    clock = [0]
+    clock = [0.0]
 
     def playing(asked, arrived):
         for workload in asked:
-            clock[0] += 1
-            arrived(
-                workload,
-                dataclasses.replace(pair(next(drawn) if workload == ONE else 0.0), seconds=2.0 - (workload == ONE)),
-            )
+            difference, seconds = (next(drawn), 1.0) if workload == ONE else (0.0, 2.0)
+            clock[0] += seconds
+            arrived(workload, dataclasses.replace(pair(difference), seconds=seconds))
 
     duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
     duet.play(playing, left=lambda: 16 - clock[0])
-    assert len(duet.screening[TWO]) == 3
+    assert [len(duet.screening[workload]) for workload in (ONE, TWO)] == [3, 3]
 
 
 def test_a_first_pair_that_took_long_does_not_end_a_workload():
