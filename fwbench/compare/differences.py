@@ -7,15 +7,15 @@ from typing import Any
 
 from fwbench.machine import Machine
 from fwbench.record.lanes import PLACES
-from fwbench.record.measurement import ALSO_IMPORTED, Measurement
+from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, Measurement
 from fwbench.record.storage import Record
 from fwbench.suite.profiles import Protocol
 
 # A field of the protocol that a record lacks was not there when it was made: everything was done as by default.
 _PROTOCOL = {field.name: field.default for field in dataclasses.fields(Protocol) if field.default is not MISSING}
 
-# How many cores a run was given is the machine's `threads`; what its networks import is a change of the code.
-_NO_CONDITIONS = (*PLACES, "cpus", ALSO_IMPORTED)
+# How many cores a run was given is the machine's `threads`; what its networks import, or are, is a change of the code.
+_NO_CONDITIONS = (*PLACES, "cpus", ALSO_IMPORTED, LEFT_OUT)
 
 
 @dataclass(frozen=True)

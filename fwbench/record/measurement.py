@@ -107,6 +107,8 @@ FALLBACK = "fallback_flags"
 CHANGED = "changed"
 # The setting that names the other lanes' frameworks that the process has imported besides its own.
 ALSO_IMPORTED = "also_imported"
+# The setting that names the jit of a library whose work at each call is not part of the measured call.
+LEFT_OUT = "call_leaves_out"
 
 # The metric of peak memory on each device: a CPU has no allocator of its own.
 PEAK_MEMORY = {"gpu": "device_peak_memory", "cpu": "host_peak_memory"}

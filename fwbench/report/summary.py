@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fwbench.compare.agreement import idle, wrong
 from fwbench.machine.disturbances import CAUSES, LOAD, disturbances
 from fwbench.record.lanes import BASELINE
-from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
+from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
 from fwbench.record.workload import Workload
 from fwbench.report import brief, calls, fits, ratios, scaling, units
@@ -24,6 +24,8 @@ _OF_STUDIES = {"simple-cnn": fits.training_times}
 _NAMED = 6  # benchmarks in a note
 # Between the 40th and the 60th percentile calls of one speed differ by less than this factor.
 _TWO_SPEEDS = 1.5
+# Seconds of a call beside which the Python of a jit that takes modules apart is much.
+_SHORT = 1e-3
 # Notes at the end of a run, and characters of a note; the report has the rest.
 _MOST, _LONGEST = 5, 200
 
@@ -181,6 +183,12 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
         for m in measured
         if m.program and m.program.recompilations
     )
+    short = [m for m in measured if m.settings.get(LEFT_OUT) and (m.value("latency_p50") or _SHORT) < _SHORT]
+    lines += [
+        f"{_ids(of)}: a call is that of the compiled program with the network's arrays; what {jit} does at each call "
+        'is left out, and can take longer than these calls (docs/method.md, "What a call leaves out")'
+        for jit, of in grouped(short, lambda m: m.settings[LEFT_OUT]).items()
+    ]
     return lines
 
 

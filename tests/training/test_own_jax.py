@@ -107,6 +107,30 @@ def test_inference_is_the_network_at_the_canonical_weights(kind):
 
 
 @every_kind
+def test_the_record_says_which_jits_work_a_call_leaves_out(kind):
+    """Those of others hand arrays over, as a compiled program is called."""
+    left_out = {"nnx": "flax.nnx.jit", "equinox": "equinox.filter_jit"}
+    assert program(MODELS[kind]).settings.get("call_leaves_out") == left_out.get(kind)
+
+
+def test_a_function_needs_nothing_that_only_a_new_flax_has():
+    """A search of older releases of JAX brings older releases of Flax along."""
+    code = (
+        "from flax import nnx\n"
+        "del nnx.List\n"
+        "from fwbench.frameworks.jax.adapter import FRAMEWORK\n"
+        "from fwbench.models import Model\n"
+        "from fwbench.models.inputs import normal\n"
+        "from fwbench.record.workload import Workload\n"
+        "model = Model('double', jax='jax.numpy:square', inputs=normal(3))\n"
+        "made = FRAMEWORK.build(Workload('jax', 'double'), model, {})\n"
+        "made.compile()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@every_kind
 def test_the_loss_on_a_repeated_batch_falls(kind):
     losses = steps(program(MODELS[kind], "train_step"), 40)
     # The mean of some steps, as dropout makes each another.

@@ -385,3 +385,25 @@ def test_a_note_explains_disturbed_speed_ups_and_what_helps_where_there_are_some
     )
     assert speed_up.startswith("a speed-up shown as a range, or after <= or >=, lies anywhere within these bounds")
     assert summary.every_note(run(0.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("threads", "policy", "advised"),
+    [("2", None, (True, True)), ("2", "passive", (True, False)), ("1", None, (False, False))],
+)
+def test_a_note_advises_nothing_that_is_set_already(threads, policy, advised):
+    settings = {"OMP_NUM_THREADS": threads} | ({"OMP_WAIT_POLICY": policy} if policy else {})
+    one = dataclasses.replace(measured("torch", other_load=Metric(1.0, "test")), settings=settings)
+    (note,) = summary.every_note([one])
+    assert ("--fwbench-threads=1" in note, "OMP_WAIT_POLICY=PASSIVE" in note) == advised
+
+
+@pytest.mark.parametrize(
+    ("seconds", "jit", "told"), [(67e-6, "flax.nnx.jit", True), (67e-6, None, False), (0.01, "x", False)]
+)
+def test_a_note_says_what_short_calls_of_jax_leave_out(seconds, jit, told):
+    settings = {"call_leaves_out": jit} if jit else {}
+    one = dataclasses.replace(measured("jax", latency_p50=Metric(seconds, "test")), settings=settings)
+    notes = [note for note in summary.cautions([one]) if "left out" in note]
+    assert len(notes) == told
+    assert all(jit in note and one.workload.id in note for note in notes)

@@ -715,6 +715,8 @@ def test_another_benchmark_under_one_test_is_refused_with_what_differs(record, b
     [
         ({"settings": {"cpus": [0, 1]}}, {"settings": {"cpus": [2, 3]}}),
         ({"mode": "fit", "data_path": "/here"}, {"mode": "fit", "data_path": "/there"}),
+        # An older record does not tell it.
+        ({}, {"settings": {"call_leaves_out": "flax.nnx.jit"}}),
     ],
 )
 def test_where_this_machine_keeps_data_or_runs_threads_makes_no_other_benchmark(record, base, head):

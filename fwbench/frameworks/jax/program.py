@@ -18,6 +18,7 @@ from fwbench.frameworks.jax import convolutions, parallel
 from fwbench.frameworks.jax import target as targets
 from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, needed, told
 from fwbench.frameworks.jax.flops import counted
+from fwbench.frameworks.jax.kinds import Equinox, Nnx
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.profile import recorded
@@ -26,7 +27,7 @@ from fwbench.models import Model
 from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.measurement import LEFT_OUT, Metric, unavailable
 from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
 
@@ -54,6 +55,9 @@ def _note_compilation(event: str, duration_secs: float, **_: Any) -> None:
 
 
 jax.monitoring.register_event_duration_secs_listener(_note_compilation)
+
+# What users of a library call that takes modules apart at each call; a compiled program is called with arrays alone.
+_JITS: dict[type, str] = {Nnx: "flax.nnx.jit", Equinox: "equinox.filter_jit"}
 
 
 class Compiled(Program):
@@ -93,6 +97,7 @@ class Compiled(Program):
             "compile_cache": "cold",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
             **({"compiler_options": self.options} if self.options else {}),
+            **({LEFT_OUT: _JITS[type(self.network)]} if type(self.network) in _JITS else {}),
             **({"data_parallel": f"shard_map over {workload.devices} devices"} if workload.devices > 1 else {}),
         }
         self.dtype = dtype
