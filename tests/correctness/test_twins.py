@@ -20,7 +20,7 @@ from fwbench.parity.proof import Proof, modes
 from fwbench.parity.store import stamp
 from fwbench.record.reading import PROOFS
 from fwbench.worker.client import prove as proving
-from fwbench.worker.process.proof import _match
+from fwbench.worker.process.proof import _match, run
 from tests.correctness.proofs import WithoutSteps
 
 TORCH = """
@@ -195,6 +195,20 @@ def test_a_proof_lists_all_unmatched_weights_of_both_sides(twins):
     for framework, text in zip(("torch", "jax"), lists[1:], strict=True):
         listed = re.findall(r"^ +'([\w.]+)' \(", text, re.MULTILINE)
         assert listed == list(shapes(model, framework))
+
+
+@pytest.mark.parametrize("tolerance", [float("inf"), float("nan"), -1.0])
+def test_a_tolerance_that_bounds_nothing_is_one_sentence(twins, tolerance):
+    sent = []
+    job = {
+        "model": twins(tolerance={"gradients": tolerance}).to_json(),
+        "candidate": "jax",
+        "path": [],
+        "patient": False,
+    }
+    run(job, sent.append)
+    (answer,) = sent
+    assert f"gradients is {tolerance}" in answer["unavailable"]
 
 
 def test_another_shape_is_told_once(twins):
