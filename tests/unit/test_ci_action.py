@@ -619,7 +619,7 @@ def test_the_actions_call_the_command_with_what_they_were_given(tmp_path, origin
     done = subprocess.run(["bash", "-e", "-c", step["run"]], env=environment, cwd=folder)
     assert done.returncode == 0
     arguments = json.loads((tmp_path / "arguments.json").read_text())
-    assert arguments == ["-m", "fwbench", "ci", "duet", "--base=", f"--arguments={HOSTILE}", "--out=fwbench-ci"]
+    assert arguments == ["-m", "fwbench", "ci", "duet", "--base=", f"--arguments={HOSTILE}", "--output=fwbench-ci"]
     assert not (folder / "pwned").exists()
 
 
