@@ -44,7 +44,7 @@ UNITS = {
 }
 # The functions of a suite: 5 % are planted in three, and one is long. The limits of a call's seconds.
 COUNT, SHARE, USUAL, LONG = 9, 0.05, (1e-6, 1e-2), (1e-2, 1e-1)
-# The odd functions, two in a suite: their limits, units, and what the note says that names them. SLOW is drawn by process.
+# The odd functions, so many in a suite: limits, units, and the note that names them. SLOW is drawn by process.
 ODDS = 2
 ODD = {
     "by_process": ((3e-5, 2e-3), "units * 13 // 10 if SLOW else units", "processes have two speeds"),
