@@ -2,7 +2,7 @@
 
 None of these is a change: both sides have them alike, so a pair's difference is as likely above zero as below. But they
 make pairs scatter, and a reader can mend them. Each rule asks for what load does not do: it slows neighbouring calls
-together, and both sides of a pair, as they take turns.
+together, and has calls wait, not compute.
 """
 
 import math
@@ -23,10 +23,13 @@ from fwbench.text import change
 _DISTANCE, _DEVIATIONS, _FEWEST, _SHARE = math.log(1.05), 8.0, 8, 0.2
 
 # This share of calls may be slow for other reasons.
-_OUTLIERS = 0.05
+_OUTLIERS = 0.1
 
 # Calls that alternate at random change speed about as often as fair draws do; in spells of load they change seldom.
 _CHANGES = 0.5
+
+# Of the seconds by which slow calls are longer, at least this share is computing.
+_COMPUTED = 0.5
 
 # Calls that move do so by more than this logarithm in a process, and from each quarter of its calls to the next, in
 # this share of the processes. By chance one process in twelve does.
@@ -43,10 +46,12 @@ class _Speeds:
     """Two speeds.
 
     Attributes:
-        limit: a logarithm of seconds between the two.
+        fast: the logarithm of the seconds of the faster one.
+        limit: a logarithm between the two.
         apart: the logarithm of their ratio.
     """
 
+    fast: float
     limit: float
     apart: float
 
@@ -54,13 +59,15 @@ class _Speeds:
 def remark(pairs: Sequence[Pair]) -> str:
     """What is odd about a plain test's calls; empty: nothing."""
     processes = [np.log(np.maximum(pair.rounds[side], _TICK)) for pair in pairs for side in _SIDES]
-    return _moving(processes) or _by_call(processes) or _by_process(pairs)
+    computed = [math.log(pair.values[side].get("cpu_time", _TICK)) for pair in pairs for side in _SIDES]
+    return _moving(processes) or _by_call(processes, computed) or _by_process(computed)
 
 
 def _moving(processes: Sequence[NDArray[np.float64]]) -> str:
     moved = []
     for calls in processes:
-        levels = [float(np.median(quarter)) for quarter in np.array_split(calls, 4) if len(quarter)]
+        # The faster calls of each quarter, as load slows some.
+        levels = [float(np.quantile(quarter, 0.25)) for quarter in np.array_split(calls, 4) if len(quarter)]
         steps = [later - earlier for earlier, later in pairwise(levels)]
         if len(steps) == 3 and (min(steps) > 0 or max(steps) < 0):
             moved.append(levels[-1] - levels[0])
@@ -75,15 +82,17 @@ def _moving(processes: Sequence[NDArray[np.float64]]) -> str:
     )
 
 
-def _by_call(processes: Sequence[NDArray[np.float64]]) -> str:
+def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]) -> str:
     apart = []
-    for calls in processes:
+    for calls, cpu in zip(processes, computed, strict=True):
         speeds = _two_speeds(calls)
         if speeds is None:
             continue
         slow = calls > speeds.limit
         changes, share = np.count_nonzero(slow[1:] != slow[:-1]), slow.mean()
-        if changes >= _CHANGES * 2 * share * (1 - share) * (len(calls) - 1):
+        # A call that had to leave its CPU computes for no longer than another.
+        longer = _COMPUTED * share * math.expm1(speeds.apart)
+        if changes >= _CHANGES * 2 * share * (1 - share) * (len(calls) - 1) and cpu >= speeds.fast + math.log1p(longer):
             apart.append(speeds.apart)
     if 2 * len(apart) <= len(processes):
         return ""
@@ -93,12 +102,11 @@ def _by_call(processes: Sequence[NDArray[np.float64]]) -> str:
     )
 
 
-def _by_process(pairs: Sequence[Pair]) -> str:
+def _by_process(computed: Sequence[float]) -> str:
     # By the time that they compute, as one side alone may share its CPU with somebody.
-    values = [pair.values[side] for pair in pairs for side in _SIDES]
-    levels = np.log([each["cpu_time"] for each in values if "cpu_time" in each])
+    levels = np.array(computed)
     speeds = _two_speeds(levels)
-    if speeds is None or len(levels) < len(values):
+    if speeds is None:
         return ""
     base, head = (levels[side::2] > speeds.limit for side in (0, 1))
     # A change would have one speed on each side, and a spell of load one in each pair.
@@ -127,4 +135,4 @@ def _two_speeds(values: NDArray[np.float64]) -> _Speeds | None:
     deviation = math.sqrt(min(squares) / (len(ordered) - 2))
     if apart < max(_DISTANCE, _DEVIATIONS * deviation):
         return None
-    return _Speeds(float(fast[-1] + slow[0]) / 2, apart)
+    return _Speeds(float(fast.mean()), float(fast[-1] + slow[0]) / 2, apart)

@@ -27,7 +27,7 @@ def pairs_of(draw, count, calls=48, seed=0):
         # The fastest of two calls of each turn counts.
         base, head = (np.mean([min(turn) for turn in np.array_split(log, max(1, calls // 2))]) for log in logs)
         rounds = {side: np.exp(log).tolist() for side, log in zip(described, logs, strict=True)}
-        cpu = [1e-4 if draw is on_a_shared_cpu else math.exp(np.median(log)) for log in logs]
+        cpu = [1e-4 if draw in (on_a_shared_cpu, taken_off_its_cpu) else float(np.exp(log).mean()) for log in logs]
         values = {side: {"cpu_time": time} for side, time in zip(described, cpu, strict=True)}
         made.append(Pair({"latency": float(head - base)}, rounds, values, described, 0.0, 1.0))
     return made
@@ -91,6 +91,11 @@ def on_a_shared_cpu(rng, number, side):
     return by_process(rng, number, side)
 
 
+def taken_off_its_cpu(rng, number, side):
+    """Half of the calls are, for as long as they take, and wait."""
+    return 2 * by_call(rng, number, side)
+
+
 def warm_in_half_of_them(rng, number, side):
     return growing(rng, number, side) if side == "head" else 0.0
 
@@ -102,7 +107,16 @@ def scattered(rng, number, side):
 @pytest.mark.parametrize("count", [3, 8, 24])
 @pytest.mark.parametrize(
     "draw",
-    [steady, changed, slow_spell_in_a_process, slow_spell_of_pairs, on_a_shared_cpu, warm_in_half_of_them, scattered],
+    [
+        steady,
+        changed,
+        slow_spell_in_a_process,
+        slow_spell_of_pairs,
+        on_a_shared_cpu,
+        taken_off_its_cpu,
+        warm_in_half_of_them,
+        scattered,
+    ],
 )
 def test_noise_load_and_changes_are_not_named(draw, count):
     """A change has one speed on each side; load slows neighbours, and both sides of a pair."""
