@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from fwbench.plugin import waiting
 from tests.unit.shared import ALONE
 from tests.unit.test_plain_duet import ran
 
@@ -162,6 +163,20 @@ def test_what_measured_only_its_start_is_told_with_both_times(folder):
 @pytest.mark.parametrize("option", ["--benchmark-disable", "--benchmark-skip", "-pno:fwbench.plugin.waiting"])
 def test_nothing_is_told_where_nothing_was_measured_or_it_is_switched_off(folder, option):
     assert told(folder, option)[0] == {}
+
+
+def test_a_stop_of_the_process_anywhere_hides_no_start(monkeypatch):
+    now = [0.0]
+    # Waiting takes 1 ms, and for what is computed nothing, but in the second call.
+    waits = iter([1e-3, 0.0, 1e-3, 1e-3, 1e-3, 0.0, 2e-3, 0.0, 1e-3, 0.0])
+
+    def take(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(waiting, "wait_for", lambda result: take(next(waits)))
+    begun, whole = waiting._fastest(lambda: take(1e-6), lambda: ((), {}), None)
+    assert (begun, whole) == pytest.approx((1e-6, 1.001e-3))
 
 
 def test_the_real_jax(tmp_path):
