@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TWINS, ANSWERS, PAGE = HERE / "twins", HERE / "twins.jsonl", HERE / "twins.md"
-TOGETHER = 7  # twins in one process of each command
+TOGETHER = 4  # twins in one process of each command
 PACKAGES = ("torch", "jax", "flax", "equinox")
 HEAD = """# Twins: what a proof and a run's own check say of small pairs of networks
 
@@ -26,6 +26,7 @@ HEAD = """# Twins: what a proof and a run's own check say of small pairs of netw
 networks in [twins/](twins), described in [twins/test_twins.py](twins/test_twins.py) as a stranger would. A wrong one
 has one mistake that a user would call a bug; a right one is the same function in other words. Their author had read
 fwbench's documentation and none of its code. `fwbench prove` and an ordinary run's check judge each without the other.
+A proof refuses what it does not prove, and a run what it does not call `checked`, be it `different` or an error.
 """
 CONFIGURATION = '[tool.pytest.ini_options]\ntestpaths = ["."]\npythonpath = ["."]\n'
 # The check needs no more than a few calls of each program; no lanes take turns, and nothing waits for a quiet machine.
@@ -51,11 +52,8 @@ def answers() -> list[dict]:
 
 
 def said(command: Sequence[str], work: Path) -> str:
-    program = str(Path(sys.executable).with_name(command[0]))
-    done = subprocess.run(
-        [program, *command[1:]], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    return done.stdout
+    line = [sys.executable, "-m", *command]
+    return subprocess.run(line, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
 
 
 def run(names: Sequence[str], work: Path) -> dict[str, tuple[str, str]]:
@@ -89,23 +87,19 @@ def prove(names: Sequence[str], work: Path) -> dict[str, tuple[str, str]]:
     return {name: answers.get(name, ("error", text[-2000:])) for name in names}
 
 
-def measure(work: Path, seconds: float) -> None:
+def measure(work: Path, names: Sequence[str], seconds: float) -> None:
     began = time.monotonic()
     shutil.copytree(TWINS, work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (work / "pyproject.toml").write_text(CONFIGURATION)
     twins, have = described(), {answer["name"] for answer in answers()}
-    # Kinds in turn, so that a run that is ended has some of each.
-    places = {
-        name: sum(kind == twins[name][0] for kind, _, _ in [*twins.values()][:at]) for at, name in enumerate(twins)
-    }
-    left = sorted((name for name in twins if name not in have), key=places.__getitem__)
+    left = [name for name in names or twins if name not in have]
     for first in range(0, len(left), TOGETHER):
         if time.monotonic() - began > seconds:
             return
-        names, start = left[first : first + TOGETHER], time.monotonic()
-        checked, proved = run(names, work), prove(names, work)
-        each = round((time.monotonic() - start) / len(names), 1)
-        for name in names:
+        some, start = left[first : first + TOGETHER], time.monotonic()
+        checked, proved = run(some, work), prove(some, work)
+        each = round((time.monotonic() - start) / len(some), 1)
+        for name in some:
             kind, right, differs = twins[name]
             answer = {"name": name, "kind": kind, "right": right, "differs": differs, "seconds": each}
             answer |= {"prove": proved[name][0], "prove_said": proved[name][1]}
@@ -123,7 +117,8 @@ def refused(answer: dict) -> str:
 def page() -> str:
     found = answers()
     columns = ("prove and run", "prove", "run", "neither")
-    lines = [HEAD, f"With {', '.join(f'{package} {version(package)}' for package in PACKAGES)}.", ""]
+    versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
+    lines = [HEAD, f"{len(found)} of {len(described())} twins have been run, with {versions}.", ""]
     lines += ["| kind | wrong | refused by both | by `prove` alone | by the run alone | by neither | right | refused |"]
     lines += ["| --- |" + " ---: |" * 7]
     for kind in [*dict.fromkeys(answer["kind"] for answer in found), "all"]:
@@ -153,10 +148,11 @@ def page() -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path, nargs="?")
+    parser.add_argument("names", nargs="*", help="these twins, in this order; default: all")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no twin later than this")
     options = parser.parse_args()
     if options.page:
         PAGE.write_text(page())
     if options.work is not None:
-        measure(options.work.resolve(), options.seconds)
+        measure(options.work.resolve(), options.names, options.seconds)
