@@ -504,8 +504,10 @@ class Rehearsal:
         code, shown = self._pytest("--fwbench-gate", f"--benchmark-compare={self.record}")
         del os.environ[SLOWER]
         if self.machine.neighbour:
-            said = "inconclusive" in shown and "other processes were on the GPU" in shown
-            return "inconclusive, and says why", _unless((code == 0 and said, f"exit code {code}: {shown}"))
+            said = "not comparable" in shown and "other processes were on the GPU" in shown
+            return "not comparable, exit code 4, and says why", _unless(
+                (code == 4 and said, f"exit code {code}: {shown}")
+            )
         return "finds the slowdown", _unless((code == 1 and "regressed" in shown, f"exit code {code}: {shown}"))
 
     def ranks(self) -> Outcome:

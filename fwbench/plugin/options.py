@@ -181,7 +181,7 @@ _GATES: Mapping[str, dict[str, Any]] = {
 
 
 # Names that options had before, under which they are still known.
-_EARLIER = {"--fwbench-lanes": "--fwbench-frameworks"}
+EARLIER = {"--fwbench-lanes": "--fwbench-frameworks"}
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -193,7 +193,7 @@ def add_options(parser: pytest.Parser) -> None:
     gates = parser.getgroup("fwbench-gate", "fwbench: what fails a run")
     for group, options in ((selection, _SELECTION), (gates, _GATES)):
         for name, keywords in options.items():
-            group.addoption(name, *filter(None, [_EARLIER.get(name)]), **keywords)
+            group.addoption(name, *filter(None, [EARLIER.get(name)]), **keywords)
 
 
 def given(config: pytest.Config) -> bool:

@@ -675,30 +675,3 @@ def test_a_real_duet_with_a_revision(without_gpu, with_fwbench):
 def test_what_is_not_decided_fails_where_that_is_asked(run, option, code):
     assert run({1: "inconclusive"}, *option).ret == code
     assert run({1: "improved"}, *option).ret == 0
-
-
-@pytest.fixture
-def all_slower(given, monkeypatch):
-    """Pairs of all benchmarks that say 30 %, too few to decide one."""
-    comparisons = given.comparisons
-
-    def undecided():
-        return {
-            workload: dataclasses.replace(
-                one, screening=[dataclasses.replace(pair, differences={"latency": 0.3}) for pair in one.screening]
-            )
-            for workload, one in comparisons().items()
-        }
-
-    monkeypatch.setattr(given, "comparisons", undecided)
-    return dict.fromkeys(range(1, 9), "inconclusive")
-
-
-@pytest.mark.parametrize(("mark", "code"), [("", 1), ("pytest.mark.xfail", 0)])
-def test_benchmarks_that_are_slower_together_fail_unless_their_tests_may(run, project, all_slower, mark, code):
-    sizes = range(1, 9)
-    project.makepyfile(test_suite=benchmarks("mlp", "torch", sizes, dict.fromkeys(sizes, mark)))
-    result = run(all_slower, "--fwbench-summary=out.json")
-    assert result.ret == code
-    result.assert_outcomes(passed=8)
-    assert [f["kind"] for f in summary(project) if f["benchmark"] == "all"] == ["regressed"] * code

@@ -1220,14 +1220,14 @@ def test_two_selftests_do_not_write_into_one_file(tmp_path, monkeypatch, capsys)
 
     def meanwhile(*_):
         monkeypatch.setattr(selftest, "run", lambda *_: pytest.fail("a suite was run"))
-        assert main(["selftest", "--suites=1", f"--out={path}"]) == 4
+        assert main(["selftest", "--suites=1", f"--output={path}"]) == 4
         return {"slowdown": 0.0, "loaded": False, "number": 0, "benchmarks": []}
 
     monkeypatch.setattr(selftest, "run", meanwhile)
     # Its report wants benchmarks.
     with pytest.raises(statistics.StatisticsError):
-        main(["selftest", "--suites=1", f"--out={path}"])
-    assert f"another `fwbench selftest` writes into {path}: give --out another file." in capsys.readouterr().err
+        main(["selftest", "--suites=1", f"--output={path}"])
+    assert f"another `fwbench selftest` writes into {path}: give --output another file." in capsys.readouterr().err
     assert [suite["number"] for suite in evidence.read(path).suites] == [0]
 
 

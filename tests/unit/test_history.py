@@ -59,7 +59,7 @@ def history(tmp_path, capsys):
 
     def go(folder):
         out = tmp_path / "out" / "history.html"
-        code = main(["history", str(folder), "--out", str(out)])
+        code = main(["history", str(folder), "--output", str(out)])
         said = capsys.readouterr()
         return code, said.out, said.err, out.read_text() if out.exists() else ""
 
@@ -555,5 +555,5 @@ def test_damaged_files_alone_are_a_sentence(storage, history):
 def test_a_page_that_cannot_be_written_is_a_sentence(tmp_path, storage, capsys):
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "history.html"
-    assert main(["history", str(storage(stepped())), "--out", str(out)]) == 4
-    assert capsys.readouterr().err.endswith("cannot be written (File exists): choose another file with --out\n")
+    assert main(["history", str(storage(stepped())), "--output", str(out)]) == 4
+    assert capsys.readouterr().err.endswith("cannot be written (File exists): choose another file with --output\n")

@@ -155,7 +155,7 @@ def test_patience_is_a_number_of_seconds(suite, given):
     ("options", "differs", "code"), [([], True, 0), (["different"], True, 1), (["different"], False, 0)]
 )
 def test_lanes_that_differ_fail_a_run_that_asks_for_it(suite, found, monkeypatch, options, differs, code):
-    monkeypatch.setattr("fwbench.plugin.run.differ", lambda cases: differs)
+    monkeypatch.setattr("fwbench.plugin.ending.differ", lambda cases: differs)
     found.append((1.0, 0.0))
     result = in_process(suite, "--benchmark-only", *FAST, *(f"--fwbench-fail={option}" for option in options))
     assert result.ret == code
