@@ -105,6 +105,7 @@ def test_a_slower_first_call_and_more_memory_fail_a_gate(cold):
     }
 
 
+@pytest.mark.slow
 def test_the_commit_of_a_slower_first_call_is_found(cold):
     options = ("--test=bench/test_words.py::test_load", "--metric=first_call")
     done = fwbench(cold, "bisect", "HEAD~2..HEAD", *options)
@@ -113,6 +114,7 @@ def test_the_commit_of_a_slower_first_call_is_found(cold):
     assert "(0.4)" in worse
 
 
+@pytest.mark.slow
 def test_the_line_that_needs_more_memory_is_found(cold):
     options = ("--test=bench/test_words.py::test_load", "--metric=peak_memory")
     done = fwbench(cold, "explain", "HEAD~2", "HEAD", *options)
