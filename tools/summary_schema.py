@@ -1,5 +1,6 @@
 """The published JSON Schema of a gate's summary, which `python tools/summary_schema.py` prints."""
 
+import inspect
 import json
 import sys
 from typing import Any
@@ -32,6 +33,8 @@ def exported() -> dict[str, Any]:
         **outcome["properties"],
     }
     for shape in found.values():
+        # As Python 3.13 has docstrings.
+        shape["description"] = inspect.cleandoc(shape["description"])
         # All of them are written, those with a default, too.
         shape["required"] = list(shape["properties"])
         shape["properties"] = {
