@@ -105,10 +105,10 @@ class Call(Turns):
             root: a file in this folder is named from there.
         """
         times = sampling.sampled(lambda: self.settle(1), Call._run.__code__)
-        profile = []
+        profile, own = [], Call._run.__code__.co_filename
         for (function, file, line), seconds in times.items():
             # There a function of C that the benchmark calls itself is running.
-            named = ("the benchmark's call", "") if file == __file__ else (function, file.removeprefix(root + os.sep))
+            named = ("the benchmark's call", "") if file == own else (function, file.removeprefix(root + os.sep))
             profile.append((*named, line, seconds / self.calls))
         return profile
 

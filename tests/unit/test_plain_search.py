@@ -1,5 +1,6 @@
 """`fwbench bisect` and `fwbench explain` of plain tests: a real repository, real processes; profiles of lines."""
 
+import functools
 import sys
 import time
 
@@ -7,6 +8,7 @@ import pytest
 
 from fwbench.compare.operators import changes, of_lines
 from fwbench.meters.sampling import sampled
+from fwbench.plugin.seat import Call
 from tests.unit.test_plain_duet import committed, duet, ran
 
 SETTINGS = '[tool.pytest.ini_options]\npythonpath = ["src"]\n'
@@ -152,6 +154,12 @@ def test_samples_count_for_the_line_that_called_and_only_within_the_measured_fun
     assert by_function["nap"] > 0.03
     assert by_function["nap"] > 0.9 * sum(by_function.values())
     assert "arrange" not in by_function
+
+
+def test_a_function_of_c_that_is_benchmarked_itself_has_a_name(monkeypatch):
+    monkeypatch.setattr("fwbench.meters.sampling.sampled", functools.partial(sampled, seconds=0.05))
+    call = Call(time.sleep, lambda: ((0.002,), {}))
+    assert {(function, file) for function, file, *_ in call.profile("")} == {("the benchmark's call", "")}
 
 
 def test_lines_of_a_function_are_added_and_its_heaviest_line_is_its_place():
