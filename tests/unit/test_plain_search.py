@@ -158,6 +158,8 @@ def test_samples_count_for_the_line_that_called_and_only_within_the_measured_fun
 
 def test_a_function_of_c_that_is_benchmarked_itself_has_a_name(monkeypatch):
     monkeypatch.setattr("fwbench.meters.sampling.sampled", functools.partial(sampled, seconds=0.05))
+    # As where the module is run, and not imported.
+    monkeypatch.setattr("fwbench.plugin.seat.__file__", "elsewhere")
     call = Call(time.sleep, lambda: ((0.002,), {}))
     assert {(function, file) for function, file, *_ in call.profile("")} == {("the benchmark's call", "")}
 
