@@ -41,6 +41,8 @@ from fwbench.worker.process.witness import Witness
 # Libraries whose versions a reader wants to know, where a test has imported them.
 _TOLD = ("numpy", "scipy", "pandas", "torch", "jax", "jaxlib", "tensorflow", "triton")
 
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+
 # So many steps tell how long a step takes.
 _LAST = 3
 
@@ -102,13 +104,14 @@ class Call(Turns):
         """Functions, files, lines, and the seconds of a call that pass there.
 
         Args:
-            root: a file in this folder is named from there.
+            root: a file in this folder is named from there, and one of the standard library from that.
         """
         times = sampling.sampled(lambda: self.settle(1), Call._run.__code__)
         profile, own = [], Call._run.__code__.co_filename
         for (function, file, line), seconds in times.items():
             # There a function of C that the benchmark calls itself is running.
-            named = ("the benchmark's call", "") if file == own else (function, file.removeprefix(root + os.sep))
+            place = file.removeprefix(root + os.sep).removeprefix(_STDLIB)
+            named = ("the benchmark's call", "") if file == own else (function, place)
             profile.append((*named, line, seconds / self.calls))
         return profile
 

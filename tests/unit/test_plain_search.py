@@ -1,8 +1,10 @@
 """`fwbench bisect` and `fwbench explain` of plain tests: a real repository, real processes; profiles of lines."""
 
 import functools
+import json
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -162,6 +164,15 @@ def test_a_function_of_c_that_is_benchmarked_itself_has_a_name(monkeypatch):
     monkeypatch.setattr("fwbench.plugin.seat.__file__", "elsewhere")
     call = Call(time.sleep, lambda: ((0.002,), {}))
     assert {(function, file) for function, file, *_ in call.profile("")} == {("the benchmark's call", "")}
+
+
+def test_files_of_the_repository_and_of_python_are_named_from_there(monkeypatch):
+    monkeypatch.setattr("fwbench.meters.sampling.sampled", functools.partial(sampled, seconds=0.05))
+    call = Call(json.dumps, lambda: (([*range(2000)],), {"indent": 1}))
+    root = str(Path(__file__).parent)
+    assert "json/encoder.py" in {file for _, file, *_ in call.profile(root)}
+    own = Call(nap, lambda: ((0.002,), {}))
+    assert Path(__file__).name in {file for _, file, *_ in own.profile(root)}
 
 
 def test_lines_of_a_function_are_added_and_its_heaviest_line_is_its_place():
