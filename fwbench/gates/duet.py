@@ -168,8 +168,10 @@ class DuetGate(Gate):
 
     def _unjudged(self) -> list[str]:
         """A sentence on each metric that a duet judges only if it is asked to, and that it was asked for in vain."""
-        judged = {metric for comparison in self._comparisons.values() for metric in comparison.verdicts}
-        asked = {metric for of in self._comparisons for metric in self._expected[of] if CRITERIA[metric].asked}
+        comparisons: list[AnyComparison] = [*self._asked.values(), *self._plain.asked.values()]
+        judged = {metric for comparison in comparisons for metric in comparison.verdicts}
+        limits = [*self._expected.values(), *self._plain.thresholds.values()] if comparisons else []
+        asked = {metric for each in limits for metric in each if CRITERIA[metric].asked}
         return [f"{metric} was not compared: no benchmark has it on both sides" for metric in sorted(asked - judged)]
 
     def close(self) -> None:
@@ -188,7 +190,7 @@ class DuetGate(Gate):
                 self._selection.device,
                 protocol.deadline,
                 fit_batch=self._selection.fit_batch,
-                cold=[of for of, limits in self._expected.items() if any(CRITERIA[name].asked for name in limits)],
+                cold=[of for of, limits in self._expected.items() if "compile_time" in limits],
                 servers=servers,
             )
             plain: list[tuple[Stage, PlainTest, Pair]] = []
