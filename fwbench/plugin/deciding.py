@@ -24,13 +24,13 @@ from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.answers import comparable_lanes
 from fwbench.report.cases import cases, comparisons
-from fwbench.worker.turns.lanes import Lanes, Round
+from fwbench.worker.turns.lanes import AMOUNTS, Round
 from fwbench.worker.turns.taken import SLOW
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
 # To guess how long a first round takes: the calls of each lane outside its turns; the seconds in which servers start;
-# and on a CPU the time to load a cached program, as a share of its compile time. On a GPU each round compiles anew.
+# and the time to load a cached program, as a share of its compile time.
 _CALLS, _START, _LOADING = 6, 3.0, 0.25
 
 
@@ -160,11 +160,14 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         if seed is None:
             continue
         own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
-        loading = 1.0 if own[lanes[0]].workload.device == "gpu" else _LOADING
+        amounts = AMOUNTS[own[lanes[0]].workload.device]
+        if own[lanes[0]].workload.device == "gpu":
+            # Where the GPU is the limit, turns are over as soon as they may be.
+            amounts = dataclasses.replace(amounts, blocks=amounts.fewest // 2)
         # A lane without a median latency made few calls, so its calls are taken to be slow.
         latencies = [m.value("latency_p50") or SLOW for m in own.values()]
-        seconds = _START + _CALLS * sum(latencies) + Lanes.amounts.turns(max(latencies), len(lanes))
-        seconds += sum(m.stages.get("build", 0.0) + loading * m.stages.get("compile", 0.0) for m in own.values())
+        seconds = _START + _CALLS * sum(latencies) + amounts.turns(max(latencies), len(lanes))
+        seconds += sum(m.stages.get("build", 0.0) + _LOADING * m.stages.get("compile", 0.0) for m in own.values())
         # Rounds from an earlier part of the run, if all lanes played them.
         shared = set.intersection(*({turns["begun"] for turns in m.turns} for m in own.values()))
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}

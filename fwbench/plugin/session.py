@@ -73,8 +73,6 @@ class Session:
         self.has_time: Callable[[], bool] = lambda: True
         self.unkept = ""
         self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
-        # On a GPU compilers choose kernels by timing them.
-        shared = self.caches.path if self.caches and selection.device == "cpu" else None
         self._workers = Workers(
             machine,
             selection.device,
@@ -83,7 +81,7 @@ class Session:
             fit_batch=selection.fit_batch,
             patience=selection.patience,
             ceilings=Kept(storage / "ceilings", machine),
-            compiled=shared,
+            compiled=self.caches.path if self.caches else None,
         )
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)

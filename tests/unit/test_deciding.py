@@ -184,7 +184,7 @@ def test_what_is_known_soonest_plays_first(monkeypatch, widths, seconds, first):
     ],
 )
 def test_turns_end_when_the_fastest_of_each_lane_agree(torch, jax, over):
-    assert lanes.settled([torch, jax]) is over
+    assert lanes.settled([torch, jax], fewest=10) is over
 
 
 def test_no_round_is_begun_that_does_not_fit_and_all_time_is_used():
@@ -624,7 +624,7 @@ def test_real_processes_take_turns(tmp_path):
     assert isinstance(played, Round)
     found = played.values["noop"]
     for metric in ("call", "latency"):
-        assert lanes._FEWEST_TURNS <= len(found[metric]) <= 2 * Lanes.amounts.blocks
+        assert lanes.AMOUNTS["cpu"].fewest <= len(found[metric]) <= 2 * lanes.AMOUNTS["cpu"].blocks
         assert all(1e-7 < seconds < 1 for seconds in found[metric])
     (peak,) = found["memory"]
     assert 2**20 < peak < 2**32

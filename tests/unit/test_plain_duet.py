@@ -328,7 +328,7 @@ def test_a_slow_call_is_a_turn_by_itself(tmp_path, seconds, calls):
             return {"placed": seconds, "rounds": [seconds] * rounds, "cpu_time": seconds, "held": 0.0}
 
     pairs = PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0)
-    taken = Taken(pairs.amounts, {})
+    taken = Taken(pairs.amounts)
     told = {side: {"call": seconds, "calls": 0, "first": seconds, "peak": None} for side in ("base", "head")}
     pairs._take_turns({side: Asked() for side in told}, told, taken)
     assert {side: len(stored) for side, stored in taken.pair("cpu", 1.0).rounds.items()} == dict.fromkeys(

@@ -340,7 +340,7 @@ def test_programs_alone_are_planned_from_their_own_record_and_from_timed_ones(ke
 def test_a_duet_is_planned_by_the_turns_that_its_pairs_play(monkeypatch, call):
     monkeypatch.setattr(plan_module, "cost", lambda workload, threads: Cost(ready=5.0, call=call))
     amounts = Pairs.amounts
-    taken = Taken(amounts, {})
+    taken = Taken(amounts)
     taken.plan(call, 2)
     turns = amounts.placings * taken.blocks * 2 * 2
     assert one(duet=True).left == pytest.approx(3 * (turns * taken.rounds * call + 2 * 5.0) + start(MLP))

@@ -16,7 +16,7 @@ from fwbench.worker.turns.partner import Partner, Seat
 from fwbench.worker.turns.rounds import Rounds, take_turn
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side
-from fwbench.worker.turns.taken import SLOW, Amounts, Taken, gated
+from fwbench.worker.turns.taken import Amounts, Taken, gated
 
 # Lanes are compared by the seconds of a call that is waited for, the seconds of a call among calls back to back, and
 # the peak memory in bytes.
@@ -25,18 +25,30 @@ METRICS = ("latency", "call", "memory")
 # Asks for a turn of one call, without a call before it that refills the caches.
 _SINGLE = {"alone": 1, "together": 0}
 
-# Turns are over when so many of each lane's fastest lie within this share, but no lane has fewer turns than this: a
-# fifth less than with four of at least twelve, and rounds scatter as little (docs/evidence/turns.md).
-_ALIKE, _WITHIN, _FEWEST_TURNS = 3, 0.02, 10
+# One placing, as rounds are the replicates, and each has new memory. Up to 24 short turns of each lane, of slow
+# programs as of fast ones: neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of so
+# many turns some are not slowed in either lane. Rounds of 8 turns scatter three times as far (docs/evidence/turns.md).
+# At least ten turns: a fifth less than four alike of at least twelve, and rounds scatter as little.
+_ON_CPU = Amounts(placings=1, blocks=12, turn=0.02, seconds=30.0, single=0.02, fewest=10)
+# On a GPU a turn's queue is as full as that of the throughput pass: of two calls of 13 ms in JAX, 5 % were the start of
+# the first one. Ten turns of a process lay within 0.5 % where the GPU is the limit (docs/gpu.md), so four do.
+_ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4)
+AMOUNTS: Mapping[str, Amounts] = {"cpu": _ON_CPU, "gpu": _ON_GPU}
+# Calls that each wait, of a turn on a GPU, at most.
+_WAITING = 10
+
+# Turns are over when so many of each lane's fastest lie within this share.
+_ALIKE, _WITHIN = 3, 0.02
 
 
-def settled(lanes: Iterable[Sequence[float]]) -> bool:
+def settled(lanes: Iterable[Sequence[float]], fewest: int) -> bool:
     """Whether further turns would hardly find another speed: a rule about each lane's scatter, and not about the ratio.
 
     Args:
         lanes: seconds of a call in each lane's turns.
+        fewest: turns that each lane has at least.
     """
-    fastest = (sorted(turns)[:_ALIKE] if len(turns) >= _FEWEST_TURNS else [0.0, math.inf] for turns in lanes)
+    fastest = (sorted(turns)[:_ALIKE] if len(turns) >= fewest else [0.0, math.inf] for turns in lanes)
     return all(turns[-1] <= turns[0] * (1 + _WITHIN) for turns in fastest)
 
 
@@ -74,12 +86,6 @@ class Lanes(Rounds[Round]):
         models, machine, device, deadline, servers: as `Rounds` has them.
     """
 
-    # One placing, as rounds are the replicates, and each has new memory. Up to 24 short turns of each lane, of slow
-    # programs as of fast ones: neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of so
-    # many turns some are not slowed in either lane. Rounds of 8 turns scatter three times as far
-    # (docs/evidence/turns.md).
-    amounts = Amounts(placings=1, blocks=12, turn=0.02, seconds=30.0, single=0.02)
-
     def __init__(
         self,
         side: Side,
@@ -91,9 +97,7 @@ class Lanes(Rounds[Round]):
         servers: Servers | None = None,
     ) -> None:
         super().__init__(models, machine, device, deadline, servers=servers)
-        if device == "gpu":
-            # There a call that is waited for shows less than one of many whose queue is full.
-            self.amounts = dataclasses.replace(self.amounts, single=SLOW)
+        self.amounts = AMOUNTS[device]
         self._side = side
         self._lanes = lanes
 
@@ -105,8 +109,9 @@ class Lanes(Rounds[Round]):
         name = partner.seat.name
         # A call's time in the lane's last turn says how many calls fill the next: the warm-up's few may have been slow.
         seconds = taken.turns_of("call", name)
-        together = max(taken.rounds - 1, math.ceil(self.amounts.turn / seconds[-1]) if seconds else 1)
-        asked = _SINGLE if taken.rounds == 1 else {"alone": max(1, together // 2), "together": together}
+        together = max(taken.rounds - 1, self.amounts.timed(seconds[-1]) if seconds else 1)
+        waiting = min(together // 2, _WAITING) if self._device == "gpu" else together // 2
+        asked = _SINGLE if taken.rounds == 1 else {"alone": max(1, waiting), "together": together}
         answer = take_turn(partner, taken, asked, "latency")
         for metric in METRICS[:2]:
             taken.keep(metric, placing, block, name, answer[metric])
@@ -123,7 +128,8 @@ class Lanes(Rounds[Round]):
     def _over(self, taken: Taken) -> bool:
         if pace := self._pace.read():
             taken.paces.append(pace)
-        return settled(taken.turns_of("call", name) for name in taken.described)
+        turns = (taken.turns_of("call", name) for name in taken.described)
+        return settled(turns, self.amounts.fewest)
 
     def _result(self, taken: Taken, seconds: float) -> Round:
         for name, memory in taken.memory.items():

@@ -65,7 +65,10 @@ class Pairs(Rounds[Pair]):
 
     def seats(self, workload: Workload) -> tuple[Seat, ...]:
         lane, flags = LANES[workload.lane], self._flags.get(workload, ())
-        return tuple(Seat(side.name, side, lane, flags, workload in self._cold) for side in self._sides)
+        # On a CPU compiling always has the same result. On a GPU compilers choose kernels by timing them, and each pair
+        # must draw its own choice.
+        cold = self._device == "gpu" or workload in self._cold
+        return tuple(Seat(side.name, side, lane, flags, cold) for side in self._sides)
 
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         answer = take_turn(partner, taken, {"rounds": taken.rounds}, "rounds")
@@ -89,6 +92,8 @@ class Pairs(Rounds[Pair]):
         this pair and all later pairs of the workload. If only one side's compiler fails, the fault is that side's. If a
         side runs out of memory and `fit_batch` is set, both sides get half the batch from then on.
         """
+        if super()._failed(workload, error) is None:
+            return None
         if self._retreat(LANES[workload.lane], workload, error) or self._shrink(workload, error):
             return None
         return self._advised(workload, error.fault)

@@ -31,7 +31,7 @@ class Seat:
         name: different from all other names in the round.
         side: whose fwbench and modules it runs.
         flags: fallback flags of its lane.
-        cold: whether each program is compiled with empty caches, to time that.
+        cold: whether each program is compiled with empty caches.
     """
 
     name: str
@@ -71,9 +71,7 @@ class Partner:
         lane = seat.lane
         self._deadline = deadline
         variables = {**environment({**os.environ, **side.variables}, machine.threads, device, lane), **noise}
-        # On a CPU compiling always has the same result, so caches are shared unless it is timed. On a GPU compilers
-        # choose kernels by timing them, and each pair must draw its own choice.
-        self._own = Scratch() if seat.cold or device != "cpu" else None
+        self._own = Scratch() if seat.cold else None
         self._caches = lane.cached(self._own.path if self._own else side.caches)
         variables |= {**({} if seat.cold else lane.sharing), **self._caches}
         self._kills = oom.kills()

@@ -137,7 +137,8 @@ class PlainPairs:
                 # One after the other, as a first call may compile, on all CPUs.
                 for name in self._random.sample(list(seats), len(seats)):
                     told[name] = seats[name].ask({"first": True}, "call")
-                taken = Taken(self.amounts, {name: _described(message) for name, message in told.items()})
+                taken = Taken(self.amounts)
+                taken.described |= {name: _described(message) for name, message in told.items()}
                 self._take_turns(seats, told, taken)
             except _OverError as error:
                 over = {error.seat.name: error.message}

@@ -64,7 +64,7 @@ class Rounds(ABC, Generic[Played]):
         planted: by workload, the share of a call's time that is added as real work, at every seat but `base`.
         seed: for all random draws.
         profiled: whether a workload's first round ends with some calls under each framework's profiler.
-        servers: keeps servers on a CPU from round to round; None: each call of `play` starts its own.
+        servers: keeps servers from round to round; None: each call of `play` starts its own.
 
     Attributes:
         amounts: how much is played in a round.
@@ -99,6 +99,8 @@ class Rounds(ABC, Generic[Played]):
         self._texts: dict[Path, Texts] = {}
         # By workload, the batch sizes that did not fit into memory.
         self._unfit: dict[Workload, tuple[int, ...]] = {}
+        # Those whose processes do not fit into a GPU's memory together: one after another takes all its turns.
+        self._apart: set[Workload] = set()
 
     @abstractmethod
     def seats(self, workload: Workload) -> tuple[Seat, ...]:
@@ -121,8 +123,14 @@ class Rounds(ABC, Generic[Played]):
         """
 
     def _failed(self, workload: Workload, error: SideError) -> Fault | None:
-        """The result of a failed round; None if the round is played again in another way."""
-        return error.fault
+        """The result of a failed round; None if the round is played again in another way.
+
+        Processes that do not fit into a GPU's memory together play it again, one after another.
+        """
+        if self._device != "gpu" or error.fault.failure.kind != "out_of_memory" or workload in self._apart:
+            return error.fault
+        self._apart.add(workload)
+        return None
 
     def _own(self, model: str) -> list[str]:
         """The modules that must come from the seat's own side."""
@@ -166,8 +174,7 @@ class Rounds(ABC, Generic[Played]):
                     taken = self._play(workload, partners)
                     result = played[workload] = self._result(taken, share + time.monotonic() - begun)
                     arrived(workload, result)
-                # On a GPU a server's caches hold the kernels that its first round's compilers chose.
-                if starting.FORKS and self._device == "cpu":
+                if starting.FORKS:
                     self._servers.keep(partners.values(), stack)
         except SideError as error:
             if workload in pending:
@@ -214,13 +221,24 @@ class Rounds(ABC, Generic[Played]):
                 "recorded": recorded([partner.seat.lane]),
                 "extra": self._planted.get(played, 0.0) if name != "base" else 0.0,
             }
-        taken = Taken(self.amounts, self._build(partners, jobs), unfit)
-        for name, described in taken.described.items():
+        taken = Taken(self.amounts, unfit)
+        order = self._random.sample(sorted(partners), len(partners))
+        for names in [[name] for name in order] if workload in self._apart else [order]:
+            self._play_together(workload, {name: partners[name] for name in names}, jobs, taken)
+        self._fingerprinted.add(workload)
+        return taken
+
+    def _play_together(
+        self, workload: Workload, partners: Mapping[str, Partner], jobs: Mapping[str, Any], taken: Taken
+    ) -> None:
+        """Have these partners, in the order of their turns, build and take turns until their processes end."""
+        taken.described |= (described := self._build(partners, jobs))
+        for name, told in described.items():
             # A base of an older fwbench does not report it.
-            seconds = described.pop("compiling", None)
+            seconds = told.pop("compiling", None)
             if seconds and partners[name].seat.cold:
                 taken.once[name] = {"compile_time": seconds}
-        order = self._random.sample(sorted(partners), len(partners))
+        order = list(partners)
         for placing in range(self.amounts.placings):
             self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
         # Checked again, as a call may have imported a module.
@@ -239,8 +257,6 @@ class Rounds(ABC, Generic[Played]):
                 taken.described[name]["settings"][FALLBACK] = stated(flags)
             if starting.FORKS:
                 partner.receive("exited")
-        self._fingerprinted.add(workload)
-        return taken
 
     def _same_texts(self, side: Side, changed: Sequence[str], sources: Mapping[str, str]) -> None:
         """See that a process has read the texts with which the rounds began, to its end.

@@ -24,6 +24,8 @@ class Amounts:
         placings: how many times the programs are placed in fresh memory.
         blocks: the most blocks of turns after one placing.
         turn: the fewest seconds that a turn's calls after the first take.
+        queue: the fewest calls of them, unless these take longer than `queue_seconds`.
+        fewest: turns of each seat, at least, where turns may be over before all blocks are played.
         seconds: the most seconds that all turns take together, unless one block after each placing takes longer.
         single: a turn is one call if a call takes this many seconds: refilling the caches adds little to it.
     """
@@ -33,11 +35,18 @@ class Amounts:
     turn: float
     seconds: float
     single: float = math.inf
+    queue: int = 0
+    queue_seconds: float = 0.5
+    fewest: int = 0
+
+    def timed(self, call: float) -> int:
+        """How many calls after its first make a turn, for calls of so many seconds."""
+        least = 1 if call > SLOW else 2
+        return max(least, math.ceil(self.turn / call), min(self.queue, math.ceil(self.queue_seconds / call)))
 
     def of(self, latency: float, seats: int) -> tuple[int, int]:
         """How many calls make a turn, the first one included, and how many blocks follow a placing."""
-        timed = max(1 if latency > SLOW else 2, math.ceil(self.turn / latency))
-        rounds = 1 if latency >= self.single else 1 + timed
+        rounds = 1 if latency >= self.single else 1 + self.timed(latency)
         block = self.placings * 2 * seats * rounds * latency
         return rounds, min(self.blocks, max(1, int(self.seconds / block)))
 
@@ -52,10 +61,10 @@ class Taken:
 
     Args:
         amounts: of the round.
-        described: settings and versions by the seat's name.
         unfit: batches that did not fit before.
 
     Attributes:
+        described: settings and versions by the seat's name.
         flags: the fallback flags with which all ran.
         latency: seconds of a call, of the slowest program.
         rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
@@ -67,9 +76,9 @@ class Taken:
         paces: seconds in which two CPUs hand a number to each other, after each block (`fwbench.machine.pace`).
     """
 
-    def __init__(self, amounts: Amounts, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
+    def __init__(self, amounts: Amounts, unfit: tuple[int, ...] = ()) -> None:
         self._amounts = amounts
-        self.described = described
+        self.described: dict[str, Any] = {}
         self.flags = ""
         self.cpu = self.others = 0.0
         self.held = False

@@ -305,6 +305,6 @@ class Partner:
     [((0.0,), 1, False), ((1.0, 0.0), 2, False), ((1.0,) * 3, 3, True)],
 )
 def test_a_turn_with_a_hole_is_taken_again(held, counts, disturbed):
-    partner, taken = Partner(*held), Taken(None, {})
+    partner, taken = Partner(*held), Taken(None)
     assert rounds.take_turn(partner, taken, {}, "try")["try"] == counts == partner.asked
     assert taken.held is disturbed

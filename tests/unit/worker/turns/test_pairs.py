@@ -17,14 +17,16 @@ from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet import compare
 from fwbench.errors import UserError
 from fwbench.machine import machine
+from fwbench.meters.throughput import queue_depth
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
 from fwbench.worker import protocol
 from fwbench.worker.client import server, starting
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns import partner
-from fwbench.worker.turns.lanes import Lanes
+from fwbench.worker.turns.lanes import AMOUNTS, Lanes
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import Taken
@@ -37,7 +39,7 @@ BOTH = ("base", "head")
 
 def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block():
     """A storm in a few rounds or blocks does not move the pair."""
-    taken = Taken(Pairs.amounts, {})
+    taken = Taken(Pairs.amounts)
     taken.plan(0.001, 2)
     assert (taken.rounds, taken.blocks) == (11, 4)
     for placing, block in itertools.product(range(4), range(4)):
@@ -54,7 +56,7 @@ def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block():
 def test_a_slow_program_has_fewer_rounds_and_blocks():
     amounts = []
     for latency in (1e-5, 1e-3, 0.02, 0.2, 2.0):
-        taken = Taken(Pairs.amounts, {})
+        taken = Taken(Pairs.amounts)
         taken.plan(latency, 2)
         amounts.append((taken.rounds, taken.blocks))
     assert amounts == [(1001, 4), (11, 4), (3, 4), (2, 1), (2, 1)]
@@ -62,15 +64,17 @@ def test_a_slow_program_has_fewer_rounds_and_blocks():
 
 def test_a_lane_with_long_calls_takes_turns_of_one_call():
     """The call that pays for the caches would take as long as the one that counts."""
-    amounts = [Lanes.amounts.of(latency, 2) for latency in (0.001, 0.015, 0.02, 0.6, 2.0)]
+    amounts = [AMOUNTS["cpu"].of(latency, 2) for latency in (0.001, 0.015, 0.02, 0.6, 2.0)]
     assert amounts == [(21, 12), (3, 12), (1, 12), (1, 12), (1, 3)]
 
 
-def test_a_gpus_call_of_less_than_a_tenth_of_a_second_is_no_turn(tmp_path):
-    """Its queue would be empty, so a call would take longer than among others."""
-    side = Side("here", "this run", tmp_path, tmp_path, tmp_path)
-    amounts = Lanes(side, {}, {}, machine(), "gpu", 60.0).amounts
-    assert [amounts.of(latency, 2)[0] for latency in (0.02, 0.09, 0.1)] == [3, 3, 1]
+def test_a_turn_on_a_gpu_has_as_full_a_queue_as_the_throughput_pass(tmp_path):
+    """Of two calls of 13 ms in JAX, 5 % were the start of the first one."""
+    amounts = Lanes(Side("here", "this run", tmp_path, tmp_path, tmp_path), {}, {}, machine(), "gpu", 60.0).amounts
+    window = PROFILES["quick"].throughput_time
+    timed = {latency: amounts.of(latency, 3)[0] - 1 for latency in (0.0001, 0.001, 0.013, 0.048, 0.2, 2.0)}
+    assert timed == {0.0001: 200, 0.001: 40, 0.013: 39, 0.048: 11, 0.2: 3, 2.0: 1}
+    assert [queue_depth(latency, window) for latency in (0.013, 0.048, 0.2)] == [39, 11, 3]
 
 
 @pytest.mark.parametrize(("device", "shared"), [("cpu", True), ("gpu", False)])
@@ -78,18 +82,30 @@ def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, devi
     """On a GPU compilers choose by measuring; no side ever sees the other's choice, or the user's caches."""
     environments = []
     monkeypatch.setattr(server, "Channel", lambda command, variables: environments.append(variables))
+    sides = [Side(name, name, tmp_path, tmp_path / f"caches-{name}", tmp_path) for name in ("base", "head")]
+    pairs = Pairs(*sides, CATALOG, machine(), device, 60.0)
     for lane in ("torch", "jax"):
         environments.clear()
-        for name in ("base", "head", "base", "head"):
-            side = Side(name, name, tmp_path, tmp_path / f"caches-{name}", tmp_path)
-            partner.Partner(partner.Seat(name, side, LANES[lane]), machine(), device, 60.0, {})
+        for seat in 2 * pairs.seats(Workload(lane, "mlp")):
+            partner.Partner(seat, machine(), device, 60.0, {})
         for cache in LANES[lane].caches:
             base, head, again, _ = (variables[cache] for variables in environments)
             assert base != head
             assert (base == again) == shared
             assert base.startswith(str(tmp_path if shared else Path(tempfile.gettempdir()).resolve()))
     # A measurement's worker has its cache switched off.
-    assert {variables["JAX_ENABLE_COMPILATION_CACHE"] for variables in environments} == {"true"}
+    assert {variables["JAX_ENABLE_COMPILATION_CACHE"] for variables in environments} == {str(shared).lower()}
+
+
+def test_lanes_that_take_turns_on_a_gpu_load_what_was_compiled_before(tmp_path, monkeypatch):
+    """The first process of each program may have been the one that measured it: a round costs no compiling."""
+    environments = []
+    monkeypatch.setattr(server, "Channel", lambda command, variables: environments.append(variables))
+    side, workload = Side("here", "this run", tmp_path, tmp_path / "caches", tmp_path), Workload("", "mlp")
+    for seat in Lanes(side, {workload: ["jax"]}, CATALOG, machine(), "gpu", 60.0).seats(workload):
+        partner.Partner(seat, machine(), "gpu", 60.0, {})
+    assert environments[0]["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "caches" / "jax")
+    assert environments[0]["JAX_ENABLE_COMPILATION_CACHE"] == "true"
 
 
 def test_a_cold_seat_has_caches_of_its_own_which_it_empties(tmp_path, monkeypatch):

@@ -8,7 +8,9 @@ import pytest
 from fwbench.compare.pair import Fault
 from fwbench.machine import machine
 from fwbench.models import CATALOG
+from fwbench.record.measurement import Failure
 from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.partner import SideError
 from fwbench.worker.turns.servers import ROUNDS, Servers
 from tests.unit.test_duet import BASE, HEAD, ONE, TWO, Script, ScriptedPartner, same
 
@@ -69,19 +71,58 @@ def test_a_lot_decides_which_server_serves_which_side(played):
 
 
 @pytest.mark.parametrize(
-    ("sides", "device"),
+    "sides",
     [
-        ((BASE, HEAD), "cpu"),
-        ((ALIKE[0], dataclasses.replace(ALIKE[1], python="/opt/python")), "cpu"),
-        ((ALIKE[0], dataclasses.replace(ALIKE[1], variables={"NAME": "value"})), "cpu"),
-        (ALIKE, "gpu"),
+        (BASE, HEAD),
+        (ALIKE[0], dataclasses.replace(ALIKE[1], python="/opt/python")),
+        (ALIKE[0], dataclasses.replace(ALIKE[1], variables={"NAME": "value"})),
     ],
-    ids=["fwbench", "interpreter", "variables", "gpu"],
+    ids=["fwbench", "interpreter", "variables"],
 )
-def test_sides_that_cannot_swap_servers_have_new_ones_in_each_round(played, sides, device):
+def test_sides_that_cannot_swap_servers_have_new_ones_in_each_round(played, sides):
     script = Script(same)
-    played(script, 8, sides=sides, device=device)
+    played(script, 8, sides=sides)
     assert script.servers == {"base": 8, "head": 8}
+
+
+def test_on_a_gpu_servers_stay_and_each_pair_compiles_anew(played):
+    script = Script(same)
+    played(script, ROUNDS, device="gpu")
+    assert sum(script.servers.values()) == 2
+    assert [message for _, message in script.log].count("cool") == 2 * ROUNDS
+
+
+class Full(ScriptedPartner):
+    """Its GPU holds one process at a time."""
+
+    def receive(self, answer):
+        alive = self.script.alive
+        if answer == "built" and alive:
+            self.answers.clear()
+            raise SideError(self.side, Failure("out_of_memory", "memory ran out"))
+        alive += [self.side.name] * (answer == "built")
+        message = super().receive(answer)
+        if answer == "exited":
+            alive.remove(self.side.name)
+        return message
+
+    def close(self):
+        self.script.alive.clear()
+        super().close()
+
+
+@pytest.mark.parametrize(("device", "fits"), [("gpu", True), ("cpu", False)])
+def test_processes_that_do_not_fit_on_a_gpu_together_take_their_turns_one_after_another(monkeypatch, device, fits):
+    script = Script(same)
+    script.alive = []
+    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", lambda seat, m, d, s, noise: Full(script, seat, noise))
+    pairs = Pairs(*ALIKE, CATALOG, machine(), device, 60.0, seed=0)
+    rounds = [pairs.play((ONE,))[ONE] for _ in range(2)]
+    assert [not isinstance(round_, Fault) for round_ in rounds] == [fits] * 2
+    if fits:
+        assert [round_.differences["latency"] for round_ in rounds] == pytest.approx([0.0, 0.0])
+        # Only the first round was tried with both.
+        assert script.servers["base"] + script.servers["head"] == 3 * 2
 
 
 def test_lanes_keep_their_own_servers_and_share_them_by_lot_where_they_may(monkeypatch):
