@@ -45,6 +45,7 @@ METRICS = {
     "latency_drift": Description(
         "1", "lower", "change of the median latency from the first third of the calls to the last"
     ),
+    "device_time": Description("s", "lower", "of a call, in which the GPU computes or copies for it"),
     "cpu_time": Description("s", "lower", "mean CPU time of a call in a duet, of all threads"),
     "trace_time": Description("s", "lower", "from Python to the compiler's input"),
     "compile_time": Description("s", "lower", "from the compiler's input to machine code, caches cold"),

@@ -32,6 +32,7 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
         Column("lane", lambda case: case.lane),
         metric_column("throughput/s", "throughput"),
         *(metric_column(f"p{p}", f"latency_p{p}", "n/a") for p in (50, 95, 99)),
+        *((_DEVICE,) if any(case.value("device_time") for case in cases) else ()),
         metric_column("memory", "peak_memory"),
         metric_column("J/sample", "energy_per_sample"),
         metric_column("compile", "compiling"),
@@ -42,6 +43,7 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
     )
 
 
+_DEVICE: Column[Case] = metric_column("on the GPU", "device_time")
 _SPREAD = (
     Column[Case]("n", lambda case: len(case.throughputs), "1"),
     Column[Case]("spread", lambda case: case.spread, "1", "{:.1%}".format),

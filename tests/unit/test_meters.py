@@ -8,6 +8,7 @@ import time
 import pytest
 
 from fwbench.machine.load import OtherLoad, family, family_time, wait_for_quiet
+from fwbench.meters.device import device_time
 from fwbench.meters.energy import NvmlCounter, RaplCounter, counter, energy, period
 from fwbench.meters.heap import PASSES, page_faults, settle
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
@@ -15,6 +16,7 @@ from fwbench.meters.latency import drift as latency_drift
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.record.measurement import Metric
+from fwbench.record.spans import Span
 from tests.unit.fakes import FakeGpu, FakeProgram
 
 MIB = 2**20
@@ -535,3 +537,37 @@ def test_this_process_is_a_family():
 
 def test_other_load_without_counters_has_a_reason(clock, tmp_path):
     assert OtherLoad({0}, clock, clock, tmp_path / "none").read().value is None
+
+
+def spanned(kind, start, seconds, thread="stream 7"):
+    return Span(kind, thread, "kernel", start, seconds)
+
+
+@pytest.mark.parametrize(
+    ("spans", "seconds"),
+    [
+        ([spanned("operator", 0.0, 1.0), spanned("operator", 2.0, 2.0)], 1.0),
+        # Two streams that work at the same time; one kernel within another's time.
+        ([spanned("operator", 0.0, 2.0), spanned("operator", 1.0, 2.0, "stream 8")], 1.0),
+        ([spanned("operator", 0.0, 3.0), spanned("operator", 1.0, 1.0, "stream 8")], 1.0),
+        # What the host does is none.
+        ([spanned("call", 0.0, 9.0), spanned("other", 0.0, 9.0), spanned("operator", 4.0, 1.5)], 0.5),
+        ([spanned("call", 0.0, 9.0)], None),
+        (None, None),
+    ],
+)
+def test_device_time_is_when_a_kernel_of_the_call_runs(clock, spans, seconds):
+    program = FakeProgram(clock)
+    program.spans = lambda calls: spans
+    assert device_time(program).value == seconds
+
+
+def test_a_profiler_that_fails_costs_the_device_time_alone(clock):
+    def fail(calls):
+        raise RuntimeError("CUPTI could not be loaded\nand more")
+
+    program = FakeProgram(clock)
+    program.spans = fail
+    metric = device_time(program)
+    assert metric.value is None
+    assert metric.reason == "RuntimeError: CUPTI could not be loaded"

@@ -7,6 +7,7 @@ from fwbench.frameworks.precision import check, operands
 from fwbench.machine.holes import Watch, stood_still
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.ceilings import ceilings
+from fwbench.meters.device import device_time
 from fwbench.meters.energy import SummedCounter, energy
 from fwbench.meters.flops import PASSES, model_flops
 from fwbench.meters.growth import Growth
@@ -55,6 +56,9 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
     fingerprint(job, program)
     if protocol.programs:
         return
+    if workload.device == "gpu" and workload.devices == 1:
+        with job.stage("device time"):
+            job.metrics["device_time"] = device_time(program)
     if workload.mode in PASSES:
         job.metrics["model_flops"] = model_flops(workload, job.model, program)
     if job.machine:

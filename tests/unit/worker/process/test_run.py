@@ -22,6 +22,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import WAITING
 from fwbench.record.sketch import Sketch
+from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
 from fwbench.worker.process import passes, training
 from fwbench.worker.process.building import environment, versions_of
@@ -570,6 +571,7 @@ def test_a_gpu_is_looked_at_before_it_is_used_and_between_what_is_timed(monkeypa
     for name in opening:
         call = getattr(framework, name)
         monkeypatch.setattr(framework, name, lambda *given, n=name, c=call: program.log.append(n) or c(*given))
+    program.spans = lambda calls: program.log.append("profile") or [Span("operator", "stream 7", "k", 0.0, 1.5)]
     # No energy counter: this GPU has none.
     workload = Workload("noop", "noop", device="gpu")
     found = Measuring(workload, LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock, ranks=ranks).run()
@@ -584,6 +586,10 @@ def test_a_gpu_is_looked_at_before_it_is_used_and_between_what_is_timed(monkeypa
     ]
     second, third = [at for at, what in enumerate(program.log) if what == "state"][1:3]
     assert program.log[second + 1 : third] == ["step", "wait"] * 5
+    # The profiler takes memory, so it comes when all else is measured.
+    assert found.metrics["device_time"].value == 0.5
+    assert program.log[-1] == "profile"
+    assert list(found.stages)[-1] == "device time"
 
 
 def test_versions_are_those_of_the_lane_and_its_libraries(run, clock, monkeypatch):
