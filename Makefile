@@ -25,7 +25,7 @@ endif
 LANES := $(patsubst lanes/%/pyproject.toml,%,$(wildcard lanes/*/pyproject.toml))
 CHOSEN := $(foreach lane,$(LANES),$(if $(filter $(lane) $(lane)-%,$(subst $(comma), ,$(FRAMEWORKS))),$(lane)))
 
-.PHONY: bench test test-all check clean
+.PHONY: bench test test-all gpu check clean
 
 bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
@@ -40,6 +40,11 @@ test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
 test-all: test
 	$(VENV)/bin/python docs/evidence/faults.py -n 2
 	$(RUN) pytest tests/unit -n 2 -m "fuzz or slow" --ignore=tests/unit/faults
+
+# The first ten minutes on a GPU: lanes against themselves, a run, a duet with a planted slowdown; then its page.
+gpu: $(VENV)/.installed
+	$(VENV)/bin/python docs/evidence/gpu.py build/gpu
+	$(VENV)/bin/python docs/evidence/gpu.py --page build/gpu
 
 check: $(VENV)/.installed
 	$(RUN) ruff check .
