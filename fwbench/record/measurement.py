@@ -98,7 +98,7 @@ CEILING = "ceilings"
 # What a worker says that it does.
 STAGES = (
     *("join", "data", "build", "compile", "probe", "training", "test", "warm-up", WAITING, "latency", "throughput"),
-    *("memory", "energy", "communication", "check", "program", CEILING),
+    *("memory", "energy", "communication", "check", "program", "device time", CEILING),
 )
 # The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
 FALLBACK = "fallback_flags"

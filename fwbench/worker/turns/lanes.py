@@ -60,7 +60,7 @@ class Round:
         begun: about when the round began, in seconds since 1970; all its lanes store the same number.
         values: by lane and metric (`METRICS`), one number for each turn; for memory one in all, or none if unknown.
         load: the share of the CPUs' time that other processes used during the turns.
-        seconds: how long the round took.
+        seconds: how long the round took, without its servers' start: they may stay for the next one.
         sources: by lane, the digests of the user's files that it has read, by name.
         programs: by lane, the digest of its program; only a workload's first round has them.
         held: whether a process was stopped, or held back by a quota, in each try of a turn.
@@ -131,7 +131,7 @@ class Lanes(Rounds[Round]):
         turns = (taken.turns_of("call", name) for name in taken.described)
         return settled(turns, self.amounts.fewest)
 
-    def _result(self, taken: Taken, seconds: float) -> Round:
+    def _result(self, taken: Taken, seconds: float, starting: float) -> Round:
         for name, memory in taken.memory.items():
             if peak := gated(memory, self._device).get("peak_memory"):
                 taken.keep("memory", 0, 0, name, peak)

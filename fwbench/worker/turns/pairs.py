@@ -74,8 +74,8 @@ class Pairs(Rounds[Pair]):
         answer = take_turn(partner, taken, {"rounds": taken.rounds}, "rounds")
         taken.turn(placing, block, partner.seat.name, answer["rounds"][1:], answer["cpu_time"])
 
-    def _result(self, taken: Taken, seconds: float) -> Pair:
-        return taken.pair(self._device, seconds)
+    def _result(self, taken: Taken, seconds: float, starting: float) -> Pair:
+        return taken.pair(self._device, seconds + starting)
 
     def _play(self, workload: Workload, partners: Mapping[str, Partner]) -> Taken:
         taken = super()._play(workload, partners)

@@ -115,11 +115,12 @@ class Rounds(ABC, Generic[Played]):
         return False
 
     @abstractmethod
-    def _result(self, taken: Taken, seconds: float) -> Played:
+    def _result(self, taken: Taken, seconds: float, starting: float) -> Played:
         """The result of a round.
 
         Args:
             seconds: how long the round took.
+            starting: its share of the time in which servers started, before it.
         """
 
     def _failed(self, workload: Workload, error: SideError) -> Fault | None:
@@ -172,7 +173,7 @@ class Rounds(ABC, Generic[Played]):
                     workload = pending.pop(0)
                     begun = time.monotonic()
                     taken = self._play(workload, partners)
-                    result = played[workload] = self._result(taken, share + time.monotonic() - begun)
+                    result = played[workload] = self._result(taken, time.monotonic() - begun, share)
                     arrived(workload, result)
                 if starting.FORKS:
                     self._servers.keep(partners.values(), stack)
