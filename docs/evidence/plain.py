@@ -287,8 +287,8 @@ def page(lines: list[dict], gates: list[dict]) -> str:
 
 Made by `python docs/evidence/plain.py` on {here.cpu}, {here.threads} cores.
 
-Suites by now: {len(seconds)}, each of {COUNT + ODDS} functions, of {median(seconds):.0f} s, at most {max(seconds):.0f}
-s. Of them {len(failed)} failed for a function that is as fast as before.
+{len(seconds)} suites of {COUNT + ODDS} functions each took {median(seconds):.0f} s, at most {max(seconds):.0f} s.
+{len(failed)} of them failed for a function that is as fast as before.
 
 {table(("suites", "functions", "comparisons", *KINDS, "mean error", "named", "misnamed"), verdicts)}
 
