@@ -2,7 +2,8 @@
 
 It is loaded in every project of an environment that fwbench is installed in, so it does and imports next to nothing
 until an option of fwbench's is given or a test bears a marker of fwbench's. What happens then lies in
-`fwbench.plugin.run`. Without one, `fwbench.plugin.waiting` alone looks at benchmarks, where a framework is imported.
+`fwbench.plugin.run`. Without one, `fwbench.plugin.waiting` alone looks at benchmarks, where there are any and a
+framework is imported.
 
 PYTEST_DONT_REWRITE: a root conftest.py may name this module before or after pytest finds it by its entry point.
 """
@@ -39,10 +40,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
-    if _can_measure(config):
-        from fwbench.plugin import waiting
-
-        config.pluginmanager.register(waiting, waiting.__name__)
     if options.given(config):
         active(config)
 
@@ -57,6 +54,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 # A CollectError: pytest takes other errors for the module's fault and shows a traceback.
                 raise pytest.Collector.CollectError(str(error)) from None
             run.spread(metafunc, marker)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if _can_measure(session.config) and any("benchmark" in getattr(item, "fixturenames", ()) for item in session.items):
+        from fwbench.plugin import waiting
+
+        if not session.config.pluginmanager.is_blocked(waiting.__name__):
+            session.config.pluginmanager.register(waiting, waiting.__name__)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
