@@ -18,7 +18,7 @@ from fwbench.worker.client.starting import environment
 from fwbench.worker.memory import advised, unfitting
 from fwbench.worker.turns.partner import Partner, Seat, SideError
 from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, Rounds, take_turn
-from fwbench.worker.turns.servers import ROUNDS, Servers
+from fwbench.worker.turns.servers import LEAST, ROUNDS, STARTS, Servers
 from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import SLOW, Amounts, Taken
 
@@ -146,4 +146,4 @@ class Pairs(Rounds[Pair]):
 
 
 # What the verdict rests on besides the thresholds and the looks.
-PARAMETERS = (Pairs.amounts, SLOW, PADDINGS, ENVIRONMENT, ROUNDS)
+PARAMETERS = (Pairs.amounts, SLOW, PADDINGS, ENVIRONMENT, ROUNDS, STARTS, LEAST)

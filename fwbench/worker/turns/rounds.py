@@ -168,7 +168,9 @@ class Rounds(ABC, Generic[Played]):
         try:
             with ExitStack() as stack:
                 partners = self._servers.take(seats, self._random, stack) or self._partners(seats, stack)
-                share = (time.monotonic() - begun) / len(pending)
+                ready = time.monotonic()
+                waited = ready - begun
+                share = waited / len(pending)
                 while pending:
                     workload = pending.pop(0)
                     begun = time.monotonic()
@@ -176,7 +178,7 @@ class Rounds(ABC, Generic[Played]):
                     result = played[workload] = self._result(taken, time.monotonic() - begun, share)
                     arrived(workload, result)
                 if starting.FORKS:
-                    self._servers.keep(partners.values(), stack)
+                    self._servers.keep(partners.values(), stack, waited, time.monotonic() - ready)
         except SideError as error:
             if workload in pending:
                 # A server has not started, and never will.

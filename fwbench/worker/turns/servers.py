@@ -1,7 +1,8 @@
 """Servers that stay alive from round to round: starting one takes longer than a small program's turns.
 
-Rounds from the same servers are as independent as rounds from fresh ones: two sets of servers that were asked in turns
-differed by no more than each did from itself (F of 0.2 to 0.9 in four workloads, 4 and 11 degrees of freedom).
+Rounds from the same servers are nearly as independent as rounds from fresh ones, but not quite: in 2 of 40 suites the
+processes of one set of servers had a speed of their own, once by a tenth (docs/evidence/answers.md). So a set serves no
+longer than its start is worth.
 """
 
 import random
@@ -11,8 +12,9 @@ from typing import Any
 
 from fwbench.worker.turns.partner import Partner, Seat
 
-# Rounds from the same servers. Further ones get new servers, which lie elsewhere in memory and hash otherwise.
-ROUNDS = 4
+# Rounds from the same servers, and the time that these may take, in that of a start, or in seconds. Further ones get
+# new servers, which lie elsewhere in memory and hash otherwise.
+ROUNDS, STARTS, LEAST = 4, 3.0, 3.0
 
 
 class Servers:
@@ -33,6 +35,7 @@ class Servers:
         self._partners: Collection[Partner] = ()
         self._stack = ExitStack()
         self._rounds = 0
+        self._starting = self._played = 0.0
 
     def __enter__(self) -> "Servers":
         self._entered = True
@@ -45,8 +48,9 @@ class Servers:
     def take(self, seats: Sequence[Seat], draw: random.Random, stack: ExitStack) -> dict[str, Partner]:
         """Hand over what is kept for these seats, by name, to close with the stack; empty where nothing serves them."""
         kept, self._partners = self._partners, ()
-        if not kept or self._rounds >= ROUNDS or not _alike(seats, [partner.seat for partner in kept]):
-            self._rounds = 0
+        over = self._rounds >= ROUNDS or self._played > max(LEAST, STARTS * self._starting)
+        if not kept or over or not _alike(seats, [partner.seat for partner in kept]):
+            self._rounds, self._starting, self._played = 0, 0.0, 0.0
             self._stack.close()
             return {}
         stack.enter_context(self._stack.pop_all())
@@ -60,8 +64,15 @@ class Servers:
             served[seat.name].seat, served[seat.name].side = seat, seat.side
         return served
 
-    def keep(self, partners: Collection[Partner], stack: ExitStack) -> None:
-        """Keep these servers, which the stack would close, if they may serve again."""
+    def keep(self, partners: Collection[Partner], stack: ExitStack, starting: float, played: float) -> None:
+        """Keep these servers, which the stack would close, if they may serve again.
+
+        Args:
+            starting: seconds in which they have started; 0 if they were kept before.
+            played: seconds of what they have served since then, or since they were taken.
+        """
+        self._starting += starting
+        self._played += played
         first, *others = (_kind(partner.seat) for partner in partners)
         if self._entered and (not self._swapped or others.count(first) == len(others)):
             self._rounds += 1

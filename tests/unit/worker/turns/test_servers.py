@@ -2,6 +2,9 @@
 
 import dataclasses
 import math
+import random
+from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -171,3 +174,24 @@ def test_after_a_fault_there_are_new_servers(played):
     faults = [round_[TWO] for round_ in played(script, 2, TWO)]
     assert all(isinstance(fault, Fault) for fault in faults)
     assert script.servers == {"base": 2, "head": 2}
+
+
+@pytest.mark.parametrize(
+    ("starting", "played", "stay"),
+    [
+        (10.0, [20.0, 9.0], True),
+        (10.0, [20.0, 11.0], False),
+        # Where servers start at once, rounds of some seconds are no reason to start others.
+        (0.1, [1.0, 1.0], True),
+        (0.1, [1.0, 3.0], False),
+    ],
+)
+def test_servers_serve_no_longer_than_their_start_is_worth(starting, played, stay):
+    """What a server is like, all processes are that it forks."""
+    seats = Pairs(*ALIKE, CATALOG, machine(), "cpu", 60.0).seats(ONE)
+    partners = [SimpleNamespace(seat=seat, side=seat.side) for seat in seats]
+    with Servers() as servers, ExitStack() as stack:
+        servers.keep(partners, stack, starting, played[0])
+        assert servers.take(seats, random.Random(0), stack)
+        servers.keep(partners, stack, 0.0, played[1])
+        assert bool(servers.take(seats, random.Random(0), stack)) is stay
