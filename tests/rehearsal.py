@@ -43,7 +43,7 @@ from fwbench.machine.disturbances import NEIGHBOUR, THROTTLING, disturbances
 from fwbench.meters import energy as meters
 from fwbench.record import lanes
 from fwbench.record.measurement import Metric
-from fwbench.worker.process import job, passes, player, run, training
+from fwbench.worker.process import facts, job, passes, player, run, training
 from tests.unit.fakes import round_mantissa
 from tests.unit.nvml import GPUS, SLICE, Stub, compiler
 from tests.unit.shared import ALONE
@@ -320,7 +320,7 @@ def _screens_compute() -> None:
 
 def _idle_while_it_computes() -> None:
     """The idle window is read before the GPU has ended its work."""
-    passes.energy = functools.partial(meters.energy, sleep=DEVICE.compute)
+    facts.resting = functools.partial(meters.resting, sleep=DEVICE.compute)
 
 
 def _first_cards_energy() -> None:
@@ -391,8 +391,9 @@ def prepare() -> None:
     vars(lanes.LANES).pop("_all", None)
     load.OtherLoad = job.OtherLoad = passes.OtherLoad = training.OtherLoad = _Quiet
     run.Measuring = functools.partial(run.Measuring, clock=DEVICE)
-    passes.energy = functools.partial(meters.energy, sleep=DEVICE.sleep)
-    training.period = functools.partial(meters.period, sleep=DEVICE.sleep)
+    passes.drawn = functools.partial(meters.drawn, sleep=DEVICE.sleep)
+    facts.resting = functools.partial(meters.resting, sleep=DEVICE.sleep)
+    facts.period = functools.partial(meters.period, sleep=DEVICE.sleep)
     # A player times its calls itself.
     player.time = SimpleNamespace(**{**vars(time), "perf_counter": DEVICE, "process_time": DEVICE})
     fault = os.environ.get(FAULT, "")

@@ -50,9 +50,13 @@ class _Rate:
     calls: int
 
 
-def ceilings(framework: Framework, workload: Workload, clock: Clock) -> dict[str, Metric]:
+def ceilings(framework: Framework, workload: Workload, clock: Clock, highest: float | None = None) -> dict[str, Metric]:
     """What a lane reaches in the workload's precision and on its device, after a build; nothing of a lane that offers
     nothing to try.
+
+    Args:
+        highest: the `compute_ceiling` that another lane has reached on this machine. Then this lane has its largest
+            product alone, and a ceiling only if that is faster. XLA compiles each operation for seconds on a GPU.
 
     What cannot be had, as for want of memory, is absent with its reason: what has been timed must not be lost with it.
     """
@@ -71,7 +75,11 @@ def ceilings(framework: Framework, workload: Workload, clock: Clock) -> dict[str
             metrics[name] = _metric(best, processor, workload.precision)
         return best
 
-    product = tried("matrix_product_rate", lambda: _product(framework, workload, clock))
+    product = tried("matrix_product_rate", lambda: _product(framework, workload, clock, highest is not None))
+    if highest is not None:
+        if product and product.rate > highest:
+            metrics["compute_ceiling"] = _metric(product, processor, workload.precision)
+        return metrics
     if product:
         convolution = tried("compute_ceiling", lambda: _convolution(framework, workload, product.rate, clock))
         if convolution is None or convolution.rate < product.rate:
@@ -103,9 +111,9 @@ def copied(cache: int, memory: int) -> int:
     return min(max(_LEAST, _CACHES * cache), _MOST, memory // _OF_MEMORY)
 
 
-def _product(framework: Framework, workload: Workload, clock: Clock) -> _Rate | None:
+def _product(framework: Framework, workload: Workload, clock: Clock, largest: bool) -> _Rate | None:
     best: _Rate | None = None
-    for side in _SIDES[workload.device]:
+    for side in _SIDES[workload.device][-1 if largest else 0 :]:
         operations = 2.0 * side**3
         if best and operations > _LONGEST * best.rate:
             break

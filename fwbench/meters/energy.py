@@ -1,26 +1,25 @@
 """Energy: joules per sample, with and without what the device draws when idle.
 
-    |<- settle, poll ->|<-- idle -->|<-- steps, as many in the queue as for throughput -->|
-                       e0           e1                                                 e2 | e3
+    |<- steps of the throughput pass ->| |<- settle, poll ->|<-- idle -->|
+    begun                            e1 | e2
 
 A counter moves in steps (on an H200 every 100 ms), so that a reading is up to a step old. Windows therefore begin when
-the counter has just moved. The loaded window ends at the counter's last move before the calls end (e2). Nobody sees
-that move: it is the next one (e3) less one step. Polling tells how long a step lasts; a window of few steps is refused.
+the counter has just moved, and end at its last move before their work ends (e1). Nobody sees that move: it is the next
+one (e2) less one step. Polling tells how long a step lasts; a window of few steps is refused.
 """
 
 import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from typing import Protocol as TypingProtocol
 
 from fwbench.errors import Absent
-from fwbench.frameworks.contract import Program
 from fwbench.machine import nvml
-from fwbench.meters.latency import Clock, Lap
-from fwbench.meters.throughput import queued
+from fwbench.meters.latency import Clock
 from fwbench.record.files import content
 from fwbench.record.measurement import Metric, unavailable
 
@@ -31,6 +30,9 @@ _STEPS = 10
 SHORTEST_WINDOW = 1.0
 # Seconds of polling before the idle window, while the device settles.
 POLLING = 1.0
+# Times idle power from which on another benchmark's idle power will do: it was within 3 % in an H100's run, which is
+# then at most 5 % of what is left without the idle share.
+_CLEAR = 1.6
 # Seconds of sleep between two polls. On an H200 in a virtual machine, a reading takes 3.5 ms on top.
 _BETWEEN = 0.001
 
@@ -220,70 +222,135 @@ def too_short(seconds: float, period: Metric) -> str:
     )
 
 
-def energy(
-    program: Program,
+class Drawn(NamedTuple):
+    """What a counter says of a window.
+
+    Attributes:
+        joules: from the move at which it began to its last move in the window.
+        seconds: from the same move to the first one after the window; of several devices, to the window's end.
+        step: 1 where that move is one step too late, else 0.
+    """
+
+    joules: float
+    seconds: float
+    step: int
+
+    def power(self, period: float) -> float:
+        """Watts; NaN or infinite where the counter stood still.
+
+        Args:
+            period: of the counter, in seconds.
+        """
+        seconds = self.seconds - self.step * period
+        return self.joules / seconds if seconds > 0 else math.nan
+
+
+def drawn(
     meter: Counter | str,
-    batch_size: int,
-    depth: int,
+    spend: Callable[[], object],
+    clock: Clock,
+    sleep: Callable[[float], None] = time.sleep,
+    devices: int = 1,
+) -> Drawn | None:
+    """Read a counter around a window; None where there is none.
+
+    Args:
+        meter: the counter, or why there is none.
+        spend: fills the window.
+        clock: seconds.
+        sleep: lets seconds pass.
+        devices: that the counter covers. Of several, which move at different moments, it is read as it is.
+    """
+    if isinstance(meter, str):
+        spend()
+        return None
+    begun, before = _moved(meter, devices, clock, sleep)
+    spend()
+    reading = meter.read()
+    end, _ = _moved(meter, devices, clock, sleep, reading)
+    return Drawn(reading - before, end - begun, int(devices == 1))
+
+
+def _moved(
+    meter: Counter, devices: int, clock: Clock, sleep: Callable[[float], None], last: float | None = None
+) -> tuple[float, float]:
+    """When polls see the counter leave its last reading, and what it then shows; of several devices at once."""
+    last = meter.read() if last is None else last
+    if devices > 1:
+        return clock(), last
+    return _next_move(meter, last, clock() + POLLING, clock, sleep) or (math.nan, math.nan)
+
+
+def resting(
+    meter: Counter | str,
     window: float,
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
     devices: int = 1,
-    lap: Lap = lambda calls: None,
 ) -> dict[str, Metric]:
-    """Read a counter around an idle and a loaded window.
+    """`power_idle`, in watts, and the counter's `energy_period`, in seconds.
 
     Args:
-        program: compiled and warm.
-        meter: the counter, or why there is none.
-        batch_size: samples per call.
-        depth: calls enqueued before each wait: those of the throughput pass, so that both are of one operating point.
-        window: seconds of load, at least; the idle window is as long.
-        clock: seconds.
-        sleep: lets seconds pass.
-        devices: of the workload. Of several, whose counters move at different moments, windows are read as they are.
-        lap: called after each wait.
-
-    Returns:
-        `energy_per_sample` and `energy_per_sample_net` (without the idle share) in joules, `power_idle` and
-        `power_load` in watts, and the counter's `energy_period` in seconds.
+        meter, clock, sleep, devices: as in `drawn`.
+        window: seconds to read the counter for.
     """
     step = period(meter, clock, sleep)
-    reason = too_short(window, step)
-    # The first of several ranks decides; the others make the same calls whatever their own counters say.
-    measured = bool(program.agree(not reason))
-    if isinstance(meter, str) or reason:
-        if measured:
-            queued(program, depth, window, clock, lap)
-        return _untold(reason, step)
-    if not measured:
-        return _untold("the first rank has no energy counter, so no rank makes the calls", step)
-
-    def moved(reading: float) -> tuple[float, float]:
-        if devices > 1:
-            return clock(), reading
-        return _next_move(meter, reading, clock() + POLLING, clock, sleep) or (math.nan, math.nan)
-
-    started, before = moved(meter.read())
+    if isinstance(meter, str) or (reason := too_short(window, step)):
+        return {
+            "power_idle": unavailable("energy counter", meter if isinstance(meter, str) else reason),
+            "energy_period": step,
+        }
+    begun, before = _moved(meter, devices, clock, sleep)
     sleep(window)
-    loaded, idle = moved(meter.read())
-    calls, _, seconds = queued(program, depth, window, clock, lap)
-    joules = (reading := meter.read()) - idle
-    end = moved(reading)[0] - ((step.value or 0.0) if devices == 1 else 0.0)
-    if meter.fault:
-        return _untold(meter.fault, step)
-    # A counter that no longer moves has made some of these NaN.
-    if not (idle >= before and joules > 0 and end > loaded):
+    end, after = _moved(meter, devices, clock, sleep)
+    power = (after - before) / (end - begun)
+    source = f"{meter.name}; {window:.1f} s, program loaded, no calls"
+    if meter.fault or not power >= 0:
+        idle = unavailable(source, meter.fault or "the energy counter went back, or stood still")
+    else:
+        idle = Metric(power, source)
+    return {"power_idle": idle, "energy_period": step}
+
+
+def near_idle(load: Drawn | None, rest: Mapping[str, Metric]) -> bool:
+    """Whether a load draws so little that idle power from another moment would say little of the difference."""
+    idle, period = rest["power_idle"].value, rest["energy_period"].value
+    return load is not None and idle is not None and load.power(period or 0.0) < _CLEAR * idle
+
+
+def energy(
+    meter: Counter | str, load: Drawn | None, rest: Mapping[str, Metric], per_sample: float, window: float, what: str
+) -> dict[str, Metric]:
+    """Energy of a sample, and the power while calls run.
+
+    Args:
+        meter: the counter, or why there is none.
+        load: of calls, with as many in the queue as throughput has.
+        rest: of `resting`.
+        per_sample: seconds of a sample in these calls.
+        window: seconds of these calls.
+        what: the calls, in words.
+
+    Returns:
+        `energy_per_sample` and `energy_per_sample_net` (without the idle share) in joules, `power_load` in watts, and
+        `rest`.
+    """
+    idle, step = rest["power_idle"], rest["energy_period"]
+    if isinstance(meter, str):
+        return _untold(meter, step)
+    reason = meter.fault or too_short(window, step) or idle.reason
+    if reason or load is None or idle.value is None:
+        return _untold(reason or "", step)
+    power = load.power(step.value or 0.0)
+    # A counter that no longer moves has made it NaN.
+    if not (load.joules > 0 and power > 0):
         return _untold("the energy counter went back, or stood still while the program ran", step)
-    idle_power, power = (idle - before) / (loaded - started), joules / (end - loaded)
-    per_sample = seconds / (calls * batch_size)
-    source = f"{meter.name}; {seconds:.1f} s, {calls} calls, one wait every {depth}"
+    source = f"{meter.name}; {window:.1f} s, {what}"
     return {
         "energy_per_sample": Metric(power * per_sample, source),
-        "energy_per_sample_net": Metric((power - idle_power) * per_sample, f"{source}; idle share taken off"),
-        "power_idle": Metric(idle_power, f"{meter.name}; {window:.1f} s, program loaded, no calls"),
+        "energy_per_sample_net": Metric((power - idle.value) * per_sample, f"{source}; idle share taken off"),
         "power_load": Metric(power, source),
-        "energy_period": step,
+        **rest,
     }
 
 

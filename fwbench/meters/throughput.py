@@ -1,6 +1,7 @@
 """Throughput: samples per second when calls are enqueued back to back and waited for once."""
 
 import math
+from typing import NamedTuple
 
 from fwbench.frameworks.contract import Program
 from fwbench.meters.latency import Clock, Lap
@@ -20,34 +21,40 @@ def queue_depth(latency: float, window: float) -> int:
     return min(_MOST_CALLS, max(2, math.ceil(window / max(latency, 1e-9))))
 
 
-def throughput(
-    program: Program, batch_size: int, calls: int, window: float, clock: Clock, lap: Lap = lambda calls: None
-) -> Metric:
+class Queued(NamedTuple):
+    """Calls that were pipelined.
+
+    Attributes:
+        calls: how many.
+        depth: how many were enqueued before each wait.
+        elapsed: seconds that they took.
+        seconds: from the first call to the end of the last, with the time in which ranks agreed to go on.
+    """
+
+    calls: int
+    depth: int
+    elapsed: float
+    seconds: float
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        return f"{self.calls} calls, one wait every {self.depth}"
+
+    def throughput(self, batch_size: int) -> Metric:
+        """Samples per second."""
+        return Metric(self.calls * batch_size / self.elapsed, self.told)
+
+
+def queued(program: Program, depth: int, window: float, clock: Clock, lap: Lap = lambda calls: None) -> Queued:
     """Pipeline calls and wait once, over and over until the window is full.
 
     Args:
         program: compiled and warm.
-        batch_size: samples per call.
-        calls: enqueued before each wait (`queue_depth`).
+        depth: calls enqueued before each wait (`queue_depth`).
         window: seconds to measure for, at least; at least so many calls are made in any case.
         clock: seconds.
         lap: called after each wait.
-
-    Returns:
-        Samples per second.
-    """
-    done, elapsed, _ = queued(program, calls, window, clock, lap)
-    return Metric(done * batch_size / elapsed, f"{done} calls, one wait every {calls}")
-
-
-def queued(
-    program: Program, calls: int, window: float, clock: Clock, lap: Lap = lambda calls: None
-) -> tuple[int, float, float]:
-    """Make calls until the window is full, enqueueing so many before each wait.
-
-    Returns:
-        The number of calls; the seconds that the calls took; the seconds from the first call to the end of the last,
-        which include the time in which ranks agreed to go on.
     """
     step, wait = program.step, program.wait
     done, elapsed = 0, 0.0
@@ -55,12 +62,12 @@ def queued(
     begun = clock()
     while True:
         start = clock()
-        for _ in range(calls):
+        for _ in range(depth):
             step()
         wait()
         end = clock()
         elapsed += end - start
-        done += calls
-        lap(calls)
+        done += depth
+        lap(depth)
         if program.agree(end - begun >= window):
-            return done, elapsed, end - begun
+            return Queued(done, depth, elapsed, end - begun)

@@ -16,14 +16,15 @@ from typing import NamedTuple
 from fwbench.compare.statistics import SCREENING
 from fwbench.errors import UserError
 from fwbench.machine import Machine
+from fwbench.machine.facts import WORTH
 from fwbench.meters.energy import POLLING, SHORTEST_WINDOW, counter
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED
 from fwbench.record.journal import oldest_first
-from fwbench.record.measurement import Measurement
+from fwbench.record.measurement import CEILING, Measurement
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.suite.costs import cost, start
+from fwbench.suite.costs import cost, once, start
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.turns.pairs import Pairs
 
@@ -38,6 +39,9 @@ _TIMED = ("warm-up", "latency", "throughput", "energy")
 # whether anything is compiled, when only programs are examined.
 _OTHER_CALLS = 3
 _STEADY_CALLS = 2
+
+# Seconds of a call below which a GPU draws so little that each benchmark reads idle power itself.
+_SMALL = 2e-3
 
 # Seconds assumed to have been planned rightly, so that one small benchmark corrects little.
 _PRIOR = 10.0
@@ -134,13 +138,22 @@ def estimates(
     recorded, made = _recorded(benchmarks.values(), storage, machine, metered, duet)
     pending: dict[str, Estimate | None] = {}
     lanes: set[str] = set()
+    # Whose ceilings and arithmetic are known (`fwbench.machine.facts`).
+    found = {(workload.lane, workload.precision) for workload, _ in recorded}
     for name, (workload, protocol) in benchmarks.items():
         last = recorded.get((workload, protocol))
         seconds = _rough(workload, protocol, machine.threads, metered, duet) if last is None else last
         if seconds is not None:
-            seconds *= 1 if duet or protocol.programs else processes
-            # The first benchmark of a lane waits for its server.
-            seconds += 0.0 if workload.lane in lanes else start(workload)
+            alone = duet or protocol.programs
+            seconds *= 1 if alone else processes
+            # The first benchmark of a lane waits for its server, and finds out what later ones take over.
+            if workload.lane not in lanes:
+                seconds += start(workload)
+                if last is None and not alone and workload.mode != "fit":
+                    seconds += rest(protocol, metered)
+            if not alone and (workload.lane, workload.precision) not in found:
+                seconds += once(workload)
+                found.add((workload.lane, workload.precision))
         lanes.add(workload.lane)
         pending[name] = None if seconds is None else Estimate(workload.lane, seconds, last is not None)
     return pending, made
@@ -185,11 +198,16 @@ def _last(measured: Measurement, protocol: Protocol, metered: bool, duet: bool) 
         return sum(pair["seconds"] for pair in measured.duet.get("screening", ())) if measured.duet else None
     if not measured.stages or not (measured.samples or protocol.programs):
         return None
+    # Later runs take these over.
+    spent -= measured.stages.get(CEILING, 0.0) + (
+        probe if (probe := measured.stages.get("probe", 0.0)) >= WORTH else 0.0
+    )
     if measured.workload.mode == "fit" or measured.protocol == protocol.to_json():
         return spent
     call = statistics.median(measured.samples) if measured.samples else 0.0
     timed = sum(measured.stages.get(stage, 0.0) for stage in _TIMED)
-    return spent - timed + windows(protocol, call, metered)
+    rested = rest(protocol, metered) if measured.stages.get("energy", 0.0) >= POLLING else 0.0
+    return spent - timed + windows(protocol, call, metered) + rested
 
 
 def _rough(workload: Workload, protocol: Protocol, threads: int, metered: bool, duet: bool) -> float | None:
@@ -200,11 +218,13 @@ def _rough(workload: Workload, protocol: Protocol, threads: int, metered: bool, 
     if duet:
         return SCREENING * (Pairs.amounts.turns(figures.call, seats=2) + 2 * figures.ready)
     timed = 0.0 if workload.mode == "fit" else windows(protocol, figures.call, metered)
+    if workload.mode != "fit" and figures.call < _SMALL:
+        timed += rest(protocol, metered)
     return figures.ready + _OTHER_CALLS * figures.call + timed
 
 
 def windows(protocol: Protocol, call: float, metered: bool) -> float:
-    """Seconds that warm-up, latency, throughput and energy take, for calls of so many seconds each."""
+    """Seconds that warm-up, latency and throughput take, energy included, for calls of so many seconds each."""
     warm_up = max(1, protocol.warmup_iterations) * call
     if protocol.warmup_time:
         warm_up = min(warm_up, _filled(protocol.warmup_time, call, 2))
@@ -215,10 +235,15 @@ def windows(protocol: Protocol, call: float, metered: bool) -> float:
     latency = min(most, _filled(protocol.max_time, call, protocol.min_rounds))
     if SAMPLES_NEEDED[95] * call <= protocol.percentile_time:
         latency = max(latency, SAMPLES_NEEDED[95] * call)
-    energy = POLLING if metered else 0.0
-    if metered and protocol.energy_time >= SHORTEST_WINDOW:
-        energy += protocol.energy_time + _filled(protocol.energy_time, call, 1)
-    return warm_up + latency + _filled(protocol.throughput_time, call, 2) + energy
+    queue = max(protocol.throughput_time, protocol.energy_time) if metered else protocol.throughput_time
+    return warm_up + latency + _filled(queue, call, 2)
+
+
+def rest(protocol: Protocol, metered: bool) -> float:
+    """Seconds in which nothing is called, so that idle power can be read."""
+    if not metered or protocol.programs:
+        return 0.0
+    return POLLING + (protocol.energy_time if protocol.energy_time >= SHORTEST_WINDOW else 0.0)
 
 
 def _filled(window: float, call: float, least: int) -> float:

@@ -8,7 +8,6 @@ from fwbench.engines.pool import Pool
 from fwbench.errors import UserError
 from fwbench.gates import Gate
 from fwbench.machine import Machine
-from fwbench.machine.ceilings import Kept
 from fwbench.models.project import Project
 from fwbench.plugin.resuming import Resumed
 from fwbench.record.journal import ROUND, Journal
@@ -80,7 +79,7 @@ class Session:
             project,
             fit_batch=selection.fit_batch,
             patience=selection.patience,
-            ceilings=Kept(storage / "ceilings", machine),
+            facts=storage / "facts",
             compiled=self.caches.path if self.caches else None,
         )
         self._pool = pool
@@ -92,8 +91,6 @@ class Session:
             # At once, so that this run can be resumed whenever it ends.
             records = [measurement.to_json() for measurement in self._written]
             self.journal.begin([*records, *({ROUND: each.to_json()} for each in self.rounds), *resumed.pairs])
-            for measurement in self._written:
-                self._workers.told(measurement)
         self._texts = Texts(project.root)
         self._check = EqualWeights()
         once: Measure = self.run if pool else several(self.run, selection.processes)

@@ -267,14 +267,16 @@ def machines(measurements: Iterable[Measurement]) -> Table:
         )
 
     def of_best(row: tuple[str, str]) -> float | None:
-        value, ceiling = by_metric["compute_ceiling"][row].value("compute_ceiling"), best.reached(row[1])
+        measured, ceiling = by_metric["compute_ceiling"].get(row), best.reached(row[1])
+        value = measured.value("compute_ceiling") if measured else None
         return value / ceiling if value and ceiling else None
 
     return tabulate(
         "ceilings",
         "What this machine can do, lane by lane",
         "The fastest matrix product of each lane; the best of that and of a dense convolution; how near that comes to "
-        "the best lane's, which is the ceiling of all rows; and a copy in memory, bytes read and written.",
+        "the best lane's, which is the ceiling of all rows; and a copy in memory, bytes read and written. "
+        "On a GPU one lane measures all of it, and the others a product.",
         (
             Column("lane", lambda row: row[0]),
             Column("precision", lambda row: row[1]),
@@ -283,7 +285,7 @@ def machines(measurements: Iterable[Measurement]) -> Table:
             Column("of ceiling", of_best, "1", _share),
             rate("copy", "memory_bandwidth", units.byte_rate),
         ),
-        by_metric["compute_ceiling"],
+        {**by_metric["matrix_product_rate"], **by_metric["compute_ceiling"]},
     )
 
 

@@ -45,6 +45,11 @@ def cost(workload: Workload, threads: int) -> Cost | None:
     return Cost(ready + _start("data", workload.device) + steps * call, 0.0)
 
 
+def once(workload: Workload) -> float:
+    """Seconds of what a lane's first benchmark of a precision finds out for later ones: ceilings, and a slow probe."""
+    return _table().get((workload.device, workload.lane, "", "once"), (0.0,))[0]
+
+
 def start(workload: Workload) -> float:
     """Seconds until a server of the workload's lane can fork processes: mostly its framework's import."""
     return 0.1 if LANES[workload.lane].internal else _start(LANES[workload.lane].framework, workload.device)

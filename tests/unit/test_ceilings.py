@@ -1,29 +1,20 @@
 """What a machine can do: found by the lanes, kept between runs."""
 
 import dataclasses
-import os
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fwbench.machine import last_cache
-from fwbench.machine.ceilings import Kept, ceiling_key
 from fwbench.meters import ceilings as meter
 from fwbench.meters.ceilings import ceilings, copied
 from fwbench.meters.flops import model_flops
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
-from fwbench.record.machine import AcceleratorProcess, AcceleratorState
-from fwbench.record.measurement import CEILING, Metric, Moment
-from fwbench.record.metrics import CEILINGS
+from fwbench.record.measurement import Metric
 from fwbench.record.workload import Workload
-from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import workers as workers_module
-from fwbench.worker.client.workers import Workers
-from tests.unit.fakes import NO_PROJECT, FakeFramework, FakeProgram
-from tests.unit.recorded import MACHINE, measured, metric
+from tests.unit.fakes import FakeFramework, FakeProgram
 
 GIB = 2**30
 MLP = Workload("torch", "mlp", device="cpu")
@@ -36,7 +27,7 @@ def found(clock, monkeypatch):
     # The largest would take a gigabyte.
     monkeypatch.setattr(meter, "matrices", lambda side: (np.broadcast_to(np.float32(0), (side, side)),) * 2)
 
-    def measure(device="cpu", **rates):
+    def measure(device="cpu", highest=None, **rates):
         tried = {name: [] for name in rates}
 
         def offer(name):
@@ -48,7 +39,7 @@ def found(clock, monkeypatch):
 
         offered = {name: rate if isinstance(rate, Exception) else offer(name) for name, rate in rates.items()}
         framework = FakeFramework(offered=offered)
-        return ceilings(framework, dataclasses.replace(MLP, device=device), clock), tried
+        return ceilings(framework, dataclasses.replace(MLP, device=device), clock, highest), tried
 
     return measure
 
@@ -138,104 +129,15 @@ def test_what_fails_is_absent_with_its_reason_and_loses_nothing_else(found):
     assert metrics["memory_bandwidth"].reason == "RuntimeError: no copy"
 
 
-def kept(measurement, folder, **changes):
-    Kept(folder, MACHINE).keep(measurement)
-    machine = dataclasses.replace(MACHINE, **changes)
-    return Kept(folder, machine).of(measurement)
-
-
-def reaching(lane="torch", rate=1e11, load=0.0, **fields):
-    rates = {name: Metric(rate, "a test", library="a library") for name in CEILINGS}
-    return measured(
-        lane, metrics=rates | {"other_load": metric(load)}, versions={"torch": "2"}, stages={CEILING: 1.0}, **fields
-    )
-
-
-def test_ceilings_are_kept_for_a_machine_and_say_when_they_were_found(tmp_path):
-    known = kept(reaching(), tmp_path)
-    assert known.keys() == set(CEILINGS)
-    assert known["compute_ceiling"].value == 1e11
-    assert known["compute_ceiling"].library == "a library"
-    assert known["compute_ceiling"].source == f"a test, on {time.strftime('%Y-%m-%d', time.gmtime())}"
-    assert kept(reaching(), tmp_path, kernel="Linux 7") == known
-    for change in ({"threads": 1}, {"cpu": "Another CPU"}, {"accelerator": "A GPU"}, {"power_limit": 300.0}):
-        assert kept(reaching(), tmp_path, **change) == {}
-
-
-def test_ceilings_that_were_disturbed_or_with_gaps_are_not_kept(tmp_path):
-    assert kept(reaching(load=0.5), tmp_path) == {}
-    neighbour, heat = {"processes": (AcceleratorProcess(7, None),)}, {"throttle_reasons": ("thermal limit",)}
-    for state in (neighbour, heat):
-        moment = Moment("after the latency pass", AcceleratorState(**state))
-        assert kept(reaching(accelerator=(moment,)), tmp_path) == {}
-    gap = reaching()
-    gap = dataclasses.replace(gap, metrics={n: m for n, m in gap.metrics.items() if n != "memory_bandwidth"})
-    assert kept(gap, tmp_path) == {}
-
-
-def test_kept_ceilings_hold_for_their_versions_precision_and_time(tmp_path):
-    own = reaching()
-    Kept(tmp_path, MACHINE).keep(own)
-    store = Kept(tmp_path, MACHINE)
-    assert store.of(dataclasses.replace(own, versions={"torch": "3"})) == {}
-    for change in ({"precision": "bf16"}, {"mode": "train_step"}, {"lane": "jax"}, {"plain": True}):
-        assert not store.has(dataclasses.replace(own.workload, **change))
-    assert store.has(dataclasses.replace(own.workload, model="cnn", batch_size=8))
-    (file,) = tmp_path.iterdir()
-    month_ago = time.time() - 31 * 86400
-    os.utime(file, (month_ago, month_ago))
-    assert not store.has(own.workload)
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"versions": {}, "metrics": {"compute_ceiling": [1]}}', "\xff"])
-def test_a_damaged_file_is_none(tmp_path, content):
-    Kept(tmp_path, MACHINE).keep(reaching())
-    (file,) = tmp_path.iterdir()
-    file.write_text(content, encoding="latin-1")
-    assert not Kept(tmp_path, MACHINE).has(reaching().workload)
-
-
-def test_a_run_measures_what_no_earlier_one_has_kept(tmp_path, monkeypatch):
-    """The second run takes the ceilings of the first; after an update of the framework they are measured again."""
-    asked, installed = [], []
-
-    class FakeServer:
-        alive = True
-
-        def __init__(self, *_):
-            pass
-
-        def measure(self, job, workload, tell, waited=0.0):
-            asked.append(job["machine"])
-            found = reaching(rate=1e11) if job["machine"] else measured(stages={"latency": 1.0})
-            return dataclasses.replace(found, workload=workload, versions={"torch": installed[-1]})
-
-        def settle(self):
-            pass
-
-    monkeypatch.setattr(workers_module, "Server", FakeServer)
-    seen = []
-    for version in ("1", "1", "2", "2"):
-        installed.append(version)
-        workers = Workers(MACHINE, "cpu", {}, NO_PROJECT, ceilings=Kept(tmp_path, MACHINE))
-        found = [workers.measure(MLP, PROFILES["quick"], lambda _: None) for _ in range(3)]
-        seen.append([m.value("compute_ceiling") is not None for m in found])
-    assert asked == [
-        *(True, False, False),
-        *(False, False, False),
-        *(False, True, False),
-        *(False, False, False),
-    ]
-    assert seen == [[True, False, False], [True, False, False], [False, True, False], [True, False, False]]
-
-
-@pytest.mark.parametrize(("device", "hold"), [("gpu", True), ("cpu", False)])
-def test_ceilings_of_inference_hold_for_training_on_a_gpu(device, hold):
-    inference = dataclasses.replace(MLP, device=device)
-    for other in ({"mode": "train_step"}, {"plain": True}):
-        assert (ceiling_key(inference) == ceiling_key(dataclasses.replace(inference, **other))) is hold
-    assert ceiling_key(inference) != ceiling_key(dataclasses.replace(inference, precision="bf16"))
-    assert ceiling_key(inference) != ceiling_key(dataclasses.replace(inference, lane="jax"))
+def test_beside_a_faster_lane_a_lane_has_its_largest_product_alone(found):
+    metrics, tried = found(device="gpu", highest=2e14, product=6e13, convolution=1e14, copy=4e12)
+    assert metrics.keys() == {"matrix_product_rate"}
+    assert metrics["matrix_product_rate"].value == pytest.approx(6e13)
+    assert set(tried["product"]) == {2 * 8192**3}
+    assert tried["convolution"] == tried["copy"] == []
+    # What is faster than the ceiling is the ceiling.
+    metrics, _ = found(device="gpu", highest=5e13, product=6e13)
+    assert metrics["compute_ceiling"].value == pytest.approx(6e13)
 
 
 class Counted(FakeProgram):

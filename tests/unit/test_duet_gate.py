@@ -304,7 +304,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     run({2: "new"}, *options)
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
-    assert workers.pop("ceilings")
+    assert workers.pop("facts")
     assert (bool(pairs.pop("servers")), pairs.pop("cold")) == (True, [])
     assert [workers.pop(name) for name in ("patience", "compiled")] == [0.0, None]
     assert [workers, pairs] == [asked, asked]

@@ -28,6 +28,7 @@ from fwbench.commands.cli import main
 from fwbench.compare import evidence
 from fwbench.errors import UserError
 from fwbench.machine import machine, oom
+from fwbench.machine.disturbances import slowed
 from fwbench.machine.oom import Kills
 from fwbench.models import Model
 from fwbench.models.inputs import normal
@@ -37,7 +38,7 @@ from fwbench.plugin.saving import take_over
 from fwbench.record import files, journal, lanes
 from fwbench.record.journal import Journal
 from fwbench.record.lanes import LANES, Lane
-from fwbench.record.measurement import Failure
+from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.reading import PROOFS, read
 from fwbench.record.workload import Workload
 from fwbench.worker import memory
@@ -1111,8 +1112,9 @@ def test_sigkill_of_pytest_loses_no_measurement_and_repeats_none(stored):
     assert {size: after[size] for size in before} == before
     saved = json.loads((stored.path / "x.json").read_text())["benchmarks"]
     assert [one["stats"]["data"] for one in saved] == [after[size]["samples"] for size in (1, 2, 3)]
-    # What is measured once in a lane was measured by the run that was killed.
-    assert [size for size, one in after.items() if "ceilings" in one["stages"]] == [1]
+    # What an undisturbed benchmark of the killed run has found out is not measured again.
+    tried = [size for size, one in after.items() if "ceilings" in one["stages"]]
+    assert tried == [1] or slowed(Measurement.from_json(after[1]))
 
 
 def test_a_disk_that_is_full_while_measuring_ends_the_run_and_keeps_what_was_measured(stored):

@@ -28,7 +28,8 @@ from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
 from fwbench.gates import kept
-from fwbench.machine.ceilings import Kept
+from fwbench.machine.facts import CEILINGS, Facts, content, metrics
+from fwbench.machine.facts import asked as asked_of
 from fwbench.models import Model, ModelError, checkpoint
 from fwbench.models.inputs import normal
 from fwbench.parity import store
@@ -256,25 +257,27 @@ def check_summary(data):
         assert is_clean(verdicts.markdown(found) if found else sentence)
 
 
-WITH_CEILINGS = measured(
-    versions={"torch": "2.0"},
-    metrics={
-        **{name: Metric(1e11, "x") for name in ("matrix_product_rate", "compute_ceiling", "memory_bandwidth")},
-        "other_load": Metric(0.0, "x"),
-    },
-)
+RATES = {name: Metric(1e11, "x") for name in ("matrix_product_rate", "compute_ceiling", "memory_bandwidth")}
 
 
-def _write_ceilings(path):
-    Kept(path.parent, MACHINE).keep(WITH_CEILINGS)
+def facts(folder):
+    return Facts(asked_of(folder, "a run", MACHINE), "torch-mlp")
 
 
-def check_ceilings(data):
+def _write_fact(path):
+    found = facts(path.parent)
+    found.note(CEILINGS, {}, content(RATES))
+    found.store(quiet=True)
+
+
+def check_fact(data):
     with tempfile.TemporaryDirectory() as folder:
-        of = Kept(Path(folder), MACHINE)
-        of._path(WITH_CEILINGS.workload).write_bytes(data)
-        of.has(WITH_CEILINGS.workload)
-        of.of(WITH_CEILINGS)
+        path = Path(folder)
+        _write_fact(path / "x")
+        (file,) = path.iterdir()
+        file.write_bytes(data)
+        known = facts(path).known(CEILINGS, {}, metrics)
+        assert known is None or all(isinstance(metric.value, int | float) for metric in known.values())
 
 
 NETWORK = Model("mine", torch="torch:nn.ReLU", jax="jax.nn:relu", inputs=normal(3), checkpoint="x.safetensors")
@@ -377,7 +380,7 @@ TARGETS = {
     "resumed": (lines_of([header(), *two_runs()[1:]]), check_resumed),
     "suites": (lines_of(suites()), check_suites),
     "summary": (spoilt(summary()).flatmap(lambda value: bytes_of(json.dumps(value))), check_summary),
-    "ceilings": (spoilt(written(_write_ceilings)).flatmap(lambda value: bytes_of(json.dumps(value))), check_ceilings),
+    "facts": (spoilt(written(_write_fact)).flatmap(lambda value: bytes_of(json.dumps(value))), check_fact),
     "proofs": (spoilt(proofs()).flatmap(lambda value: bytes_of(json.dumps(value))), check_proofs),
 }
 # Of what somebody else writes: lists, events, weights.

@@ -9,12 +9,12 @@ import pytest
 
 from fwbench.machine.load import OtherLoad, family, family_time, wait_for_quiet
 from fwbench.meters.device import device_time
-from fwbench.meters.energy import NvmlCounter, RaplCounter, counter, energy, period
+from fwbench.meters.energy import NvmlCounter, RaplCounter, counter, drawn, energy, near_idle, period, resting
 from fwbench.meters.heap import PASSES, page_faults, settle
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
 from fwbench.meters.latency import drift as latency_drift
 from fwbench.meters.memory import memory
-from fwbench.meters.throughput import queue_depth, throughput
+from fwbench.meters.throughput import queue_depth, queued
 from fwbench.record.measurement import Metric
 from fwbench.record.spans import Span
 from tests.unit.fakes import FakeGpu, FakeProgram
@@ -89,14 +89,14 @@ def test_a_percentile_needs_enough_samples(p, needed):
 
 def test_throughput_enqueues_many_calls_before_it_waits(clock):
     program = FakeProgram(clock, duration=0.1)
-    metric = throughput(program, 8, queue_depth(0.1, 1.0), window=1.0, clock=clock)
-    assert metric.value == pytest.approx(80.0)
+    found = queued(program, queue_depth(0.1, 1.0), window=1.0, clock=clock)
+    assert found.throughput(8).value == pytest.approx(80.0)
     assert program.waits < program.calls / 5
 
 
 def test_throughput_fills_the_window_when_pipelining_is_faster_than_latency_said(clock):
     program = FakeProgram(clock, duration=0.01)
-    throughput(program, 1, queue_depth(0.1, 1.0), window=1.0, clock=clock)
+    queued(program, queue_depth(0.1, 1.0), window=1.0, clock=clock)
     assert clock.now >= 1.0
 
 
@@ -255,9 +255,18 @@ class FakeCounter:
         return 20.0 * self.clock.now + 5.0 * self.program.calls
 
 
+def metered(program, meter, batch_size, depth, window, clock):
+    """Energy as a benchmark reads it: around calls, and then without any."""
+    queues = []
+    load = drawn(meter, lambda: queues.append(queued(program, depth, window, clock)), clock, clock.sleep)
+    rest = resting(meter, window, clock, clock.sleep)
+    (queue,) = queues
+    return energy(meter, load, rest, queue.seconds / (queue.calls * batch_size), queue.seconds, queue.told)
+
+
 def test_energy_with_and_without_the_idle_share(clock):
     program = FakeProgram(clock, duration=0.25)
-    found = energy(program, FakeCounter(clock, program), 10, 4, window=2.0, clock=clock, sleep=clock.sleep)
+    found = metered(program, FakeCounter(clock, program), 10, 4, 2.0, clock)
     # A call of 0.25 s: 5 J of work and 5 J of idling, over 10 samples.
     assert found["energy_per_sample"].value == pytest.approx(1.0)
     assert found["energy_per_sample_net"].value == pytest.approx(0.5)
@@ -267,8 +276,24 @@ def test_energy_with_and_without_the_idle_share(clock):
 
 def test_energy_is_of_the_queue_that_throughput_had(clock):
     program = FakeProgram(clock, duration=0.01)
-    energy(program, FakeCounter(clock, program), 1, 37, window=1.0, clock=clock, sleep=clock.sleep)
+    metered(program, FakeCounter(clock, program), 1, 37, 1.0, clock)
     assert program.log == (["step"] * 37 + ["wait"]) * 3
+
+
+def test_a_load_that_draws_little_more_than_idling_needs_its_own_idle_power(clock):
+    """Idle power is off by 3 % at another moment, and energy without the idle share then by a twentieth at most."""
+    for extra, near in ((0.2, True), (0.55, True), (0.65, False), (3.0, False)):
+        program = FakeProgram(clock, duration=5.0 / (20.0 * extra))
+        load = drawn(FakeCounter(clock, program), lambda p=program: queued(p, 4, 2.0, clock), clock, clock.sleep)
+        rest = {name: Metric(value, "a test") for name, value in (("power_idle", 20.0), ("energy_period", 0.001))}
+        assert near_idle(load, rest) is near
+        if not near:
+            moved = {**rest, "power_idle": Metric(20.0 * 1.03, "another moment")}
+            nets = [
+                energy(FakeCounter(clock, program), load, of, 1.0, 2.0, "")["energy_per_sample_net"]
+                for of in (rest, moved)
+            ]
+            assert nets[1].value == pytest.approx(nets[0].value, rel=0.051)
 
 
 class SteppingCounter:
@@ -304,7 +329,15 @@ def test_polling_ends_by_the_clock_however_long_a_reading_takes(clock):
 @pytest.mark.parametrize("duration", [0.01, 0.0171, 0.0249])
 def test_a_reading_that_is_a_step_old_moves_no_power(clock, duration):
     """A window of 2 s has twenty steps of the counter, and readings at its ends would be off by a twentieth."""
-    program = FakeProgram(clock, duration=duration)
+
+    class Program(FakeProgram):
+        ended = 0.0
+
+        def wait(self):
+            super().wait()
+            self.ended = clock.now
+
+    program = Program(clock, duration=duration)
 
     class Late(SteppingCounter):
         """20 W idle and 5 J a call, told every 0.1 s alone, with calls that are under way counted in part.
@@ -318,13 +351,13 @@ def test_a_reading_that_is_a_step_old_moves_no_power(clock, duration):
             clock.advance(0.0035)
             moved = self.step * (self.clock.now // self.step)
             if moved != self.told[0]:
-                since = self.clock.now - moved
+                since = max(0.0, program.ended - moved)
                 calls = program.calls - min(program.calls, since / duration)
                 self.told = (moved, 20.0 * moved + 5.0 * calls)
             return self.told[1]
 
     clock.advance(0.037)
-    found = energy(program, Late(clock, 0.1), 10, 4, window=2.0, clock=clock, sleep=clock.sleep)
+    found = metered(program, Late(clock, 0.1), 10, 4, 2.0, clock)
     assert found["power_idle"].value == pytest.approx(20.0, rel=0.005)
     assert found["power_load"].value == pytest.approx(20.0 + 5.0 / duration, rel=0.005)
     assert found["energy_per_sample"].value == pytest.approx((20.0 * duration + 5.0) / 10, rel=0.005)
@@ -340,9 +373,8 @@ def test_a_reading_that_is_a_step_old_moves_no_power(clock, duration):
 )
 def test_energy_refuses_a_window_shorter_than_the_counter_resolves(clock, step, window, reason):
     program = FakeProgram(clock)
-    found = energy(program, SteppingCounter(clock, step), 1, 4, window=window, clock=clock, sleep=clock.sleep)
+    found = metered(program, SteppingCounter(clock, step), 1, 4, window, clock)
     assert reason in found["energy_per_sample"].reason
-    assert program.calls == 0
     assert (found["energy_period"].value is None) == (step == 2.0)
 
 
@@ -352,7 +384,7 @@ def test_a_counter_that_starts_again_meanwhile_tells_no_energy(clock):
             return super().read() - (1000.0 if self.program.calls else 0.0)
 
     program = FakeProgram(clock)
-    found = energy(program, Restarted(clock, program), 1, 4, window=1.0, clock=clock, sleep=clock.sleep)
+    found = metered(program, Restarted(clock, program), 1, 4, 1.0, clock)
     assert "went back" in found["energy_per_sample"].reason
 
 
@@ -368,7 +400,7 @@ def test_a_counter_that_fails_in_any_window_tells_no_energy_and_its_reason(clock
             return 100.0 * clock.now
 
     meter = NvmlCounter(Lost())
-    found = energy(FakeProgram(clock), meter, 1, 4, window=1.0, clock=clock, sleep=clock.sleep)
+    found = metered(FakeProgram(clock), meter, 1, 4, 1.0, clock)
     assert found["power_load"].reason == "the GPU's energy counter could not be read (GPU is lost)"
 
 

@@ -24,7 +24,6 @@ from fwbench.record.journal import AGAINST, ROUND
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client.workers import Workers
 from tests.unit.faults.test_records import AGAIN
 from tests.unit.recorded import failed, measured, rounds, write
 from tests.unit.suites import benchmarks
@@ -427,17 +426,6 @@ def test_of_the_newest_journal_the_time_within_counts_not_the_name(tmp_path):
     (tmp_path / "z.jsonl").write_text("no journal")
     assert journal.newest(tmp_path).stem == "a"
     assert journal.newest(tmp_path / "none") is None
-
-
-def test_what_tells_of_the_machine_is_not_measured_again_in_a_lane_that_was_taken():
-    workers = Workers(HERE, "cpu", {}, Project(Path(), ()))
-
-    def asks(lane):
-        return workers.job(Workload(lane, "mlp"), QUICK)["machine"]
-
-    workers.told(measured("torch", stages={"ceilings": 0.1}))
-    workers.told(measured("jax", stages={"latency": 0.1}))
-    assert (asks("torch"), asks("jax")) == (False, True)
 
 
 def test_a_measurement_is_the_same_after_it_lay_in_a_journal():

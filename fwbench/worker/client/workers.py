@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.machine import Machine
-from fwbench.machine.ceilings import CeilingKey, Kept, ceiling_key
+from fwbench.machine import facts as machine_facts
 from fwbench.machine.load import wait_for_quiet
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES, Lane
-from fwbench.record.measurement import CEILING, FALLBACK, WAITING, Failure, Measurement
+from fwbench.record.measurement import FALLBACK, WAITING, Failure, Measurement
 from fwbench.record.storage import PROOFS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
@@ -44,7 +44,8 @@ class Workers:
         project: whose models are measured.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         patience: seconds that measurements may wait in all for other load to end.
-        ceilings: those that earlier runs stored for this machine; this run adds its own. None: none are stored.
+        facts: the folder of what earlier runs have found out about machines, to which this run adds; None: what this
+            run finds out ends with it.
         compiled: a folder that collects what compilers make, for processes that run the same programs later; each
             measurement still compiles for itself. None: nothing is collected.
     """
@@ -58,7 +59,7 @@ class Workers:
         *,
         fit_batch: bool = False,
         patience: float = 0.0,
-        ceilings: Kept | None = None,
+        facts: Path | None = None,
         compiled: Path | None = None,
     ) -> None:
         self._machine = machine
@@ -69,11 +70,8 @@ class Workers:
         self._servers: dict[str, Server] = {}
         self._compiled = compiled
         self._patience = patience
-        # Keys of the ceilings that are on a record of this run; the stored ceilings of earlier runs.
-        self._told: set[CeilingKey] = set()
-        self._ceilings = ceilings
-        # Keys without stored ceilings that still hold, so that this run measures these ceilings.
-        self._unknown: set[CeilingKey] = set()
+        self._facts = facts
+        self._run = uuid.uuid4().hex
         # The fallback flags that each lane's interpreter knows; those that a workload needed, with the reason.
         self._ladders: dict[str, list[Flags]] = {}
         self._needed: dict[Workload, tuple[Flags, str]] = {}
@@ -163,10 +161,7 @@ class Workers:
         waited = time.monotonic() - begun
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
-        measurement = watched(functools.partial(self._served, lane, job, workload, tell, waited))
-        measurement = self._with_ceilings(measurement)
-        self.told(measurement)
-        return measurement
+        return watched(functools.partial(self._served, lane, job, workload, tell, waited))
 
     def _settle(self) -> None:
         """Wait until the last job's worker has ended, whichever server started it."""
@@ -205,8 +200,7 @@ class Workers:
             return None
         start = Workload(model.reference, workload.model, seed=workload.seed, axes=workload.axes)
         if start not in self._starts:
-            self._scratch = self._scratch or Scratch()
-            file = str(self._scratch.path / f"initial-{len(self._starts)}.npz")
+            file = str(self._temporary(f"initial-{len(self._starts)}.npz"))
             candidates = (
                 next((lane for lane in LANES.values() if lane.framework == framework), None)
                 for framework in dict.fromkeys((model.reference, *model.networks))
@@ -235,7 +229,8 @@ class Workers:
             "size": size,
             "cpus": () if slurm else self._machine.cpus,
         }
-        job = {**job, "machine": False, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
+        # A rank shares the machine with the others.
+        job = {**job, "facts": None, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
         variables = {KEY: uuid.uuid4().hex, **self._variables(lane, size), JOB: json.dumps(job)}
         if COORDINATOR not in variables and not slurm:
             # gloo would look up this host's name and then listen on all network interfaces.
@@ -255,34 +250,6 @@ class Workers:
             self._ladders[lane.name] = list(milder(lane, self._python(lane), self._variables(lane)))
         return self._ladders[lane.name]
 
-    def told(self, measurement: Measurement) -> None:
-        """If this measurement has measured ceilings, note it, so that no later one of its kind measures them again."""
-        if CEILING in measurement.stages:
-            self._told.add(ceiling_key(measurement.workload))
-
-    def _with_ceilings(self, measurement: Measurement) -> Measurement:
-        """Add stored ceilings to the first measurement of a kind, or store the ceilings that it has measured."""
-        if (
-            self._ceilings is None
-            or "throughput" not in measurement.metrics
-            or ceiling_key(measurement.workload) in self._told
-        ):
-            return measurement
-        if CEILING in measurement.stages:
-            self._ceilings.keep(measurement)
-            return measurement
-        if not (known := self._ceilings.of(measurement)):
-            self._unknown.add(ceiling_key(measurement.workload))
-            return measurement
-        self._told.add(ceiling_key(measurement.workload))
-        return dataclasses.replace(measurement, metrics={**measurement.metrics, **known})
-
-    def _tells(self, workload: Workload) -> bool:
-        """Whether this measurement must measure ceilings, as neither this run nor an earlier one has done so."""
-        if ceiling_key(workload) in self._told:
-            return False
-        return self._ceilings is None or ceiling_key(workload) in self._unknown or not self._ceilings.has(workload)
-
     def job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
         """The message that tells a worker about a workload, as JSON primitives."""
         return {
@@ -294,12 +261,22 @@ class Workers:
             # The proof must run under the interpreter whose versions are measured.
             "python": self._pythons.get(LANES[workload.lane].framework),
             "protocol": protocol.to_json(),
-            "machine": self._tells(workload),
+            "facts": machine_facts.asked(self._folder(), self._run, self._machine),
             # The lane that measures the harness's own cost is compared with no other, so it need not wait.
             "patience": 0.0 if LANES[workload.lane].internal else self._patience,
             # As the user set it: the worker's own variable names only the GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }
+
+    def _folder(self) -> Path:
+        """The folder of the machine's facts."""
+        if self._facts is None:
+            self._facts = self._temporary("facts")
+        return self._facts
+
+    def _temporary(self, name: str) -> Path:
+        self._scratch = self._scratch or Scratch()
+        return self._scratch.path / name
 
     def _python(self, lane: Lane) -> str:
         return self._pythons.get(lane.framework, sys.executable)

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fwbench.frameworks.contract import Program, Ranks
 from fwbench.machine import nvml
+from fwbench.machine.facts import Facts
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.machine.watch import Watch
 from fwbench.meters.energy import Counter, counter
@@ -29,7 +30,7 @@ class Job:
     """What the stages of a job share: what is asked, how a stage is timed and announced, and what was measured so far.
 
     Args:
-        machine: whether to measure the machine's ceilings, too; false if this run or an earlier run has measured them.
+        facts: what earlier benchmarks have found out about the machine; without any, its ceilings are not measured.
         patience: seconds that it may wait for other load to end before it times anything.
         ranks: the processes that measure together; None: this one alone.
         began: when this process was started, by `clock`.
@@ -46,7 +47,7 @@ class Job:
     protocol: Protocol
     tell: Callable[[str], None]
     clock: Clock = time.perf_counter
-    machine: bool = False
+    facts: Facts = field(default_factory=Facts)
     patience: float = 0.0
     ranks: Ranks | None = None
     began: float = 0.0

@@ -1,23 +1,22 @@
-"""The timed passes of a program: compile, warm up, latency, throughput, energy and memory."""
+"""The timed passes of a program: compile, warm up, latency, throughput with energy, and memory."""
 
 from collections.abc import Callable, Sequence
 
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
-from fwbench.frameworks.precision import check, operands
 from fwbench.machine.holes import Watch, stood_still
 from fwbench.machine.load import OtherLoad
-from fwbench.meters.ceilings import ceilings
 from fwbench.meters.device import device_time
-from fwbench.meters.energy import SummedCounter, energy
+from fwbench.meters.energy import Counter, Drawn, SummedCounter, drawn, energy
 from fwbench.meters.flops import PASSES, model_flops
 from fwbench.meters.growth import Growth
 from fwbench.meters.heap import noted, settle
 from fwbench.meters.latency import Lap, drift, latencies, percentiles
 from fwbench.meters.memory import memory, process_device_memories
 from fwbench.meters.steady import Start
-from fwbench.meters.throughput import queue_depth, throughput
-from fwbench.record.measurement import CEILING, Metric, Pass, unavailable
+from fwbench.meters.throughput import Queued, queue_depth, queued
+from fwbench.record.measurement import Metric, Pass, unavailable
 from fwbench.worker.process.checks import begin, end, fingerprint, sketch, sound
+from fwbench.worker.process.facts import limits, probe, rest
 from fwbench.worker.process.job import Job
 
 # Calls after the warm-up, where only programs are examined; they show whether steady calls compile anything.
@@ -34,10 +33,8 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
         # The probe may reuse the memory of this output (CUDA graphs).
         begin(job, program)
     if not protocol.programs:
-        with job.stage("probe"):
-            # The probe comes after the compile stage, so that it does not warm up the compiler.
-            given = operands()
-            job.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
+        # The probe comes after the compile stage, so that it does not warm up the compiler.
+        probe(job, framework)
     with job.stage("warm-up"):
         with job.compiling(program, "warm-up"):
             _warm_up(job, program, begun, 0 if protocol.smoke else protocol.warmup_iterations)
@@ -61,13 +58,11 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
             job.metrics["device_time"] = device_time(program)
     if workload.mode in PASSES:
         job.metrics["model_flops"] = model_flops(workload, job.model, program)
-    if job.machine:
-        with job.stage(CEILING):
-            job.metrics.update(ceilings(framework, workload, job.clock))
+    limits(job, framework)
 
 
 def _time(job: Job, program: Program, begun: Start) -> None:
-    protocol, workload = job.protocol, job.workload
+    protocol = job.protocol
     if job.waited():
         _warm_up(job, program, begun, protocol.warmup_iterations)
     job.note("before the latency pass")
@@ -91,29 +86,45 @@ def _time(job: Job, program: Program, begun: Start) -> None:
     typical = sorted(job.samples)[len(job.samples) // 2]
     depth = int(program.agree(queue_depth(typical, protocol.throughput_time)))
     load.lap()
-    with job.stage("throughput"):
-        said = settle(
-            program,
-            lambda: watched.stood("throughput", lambda lap: _throughput(job, program, depth, lap)),
-            job.clock,
-        )
-        job.metrics["throughput"] = noted(job.metrics["throughput"], said)
+    loaded = _load(job, program, watched, depth)
     job.metrics["memory_growth"] = watched.growth.read()
     job.metrics["other_load"] = load.read()
     job.note("after the throughput pass")
     with job.stage("energy"):
-        meter = job.counter()
-        batch, window, devices = workload.batch_size, protocol.energy_time, workload.devices
-        watched.stood(
-            "energy",
-            lambda lap: job.metrics.update(
-                energy(program, meter, batch, depth, window, job.clock, devices=devices, lap=lap)
-            ),
-        )
-        energy_of_all = job.metrics["energy_per_sample"].value
-        if isinstance(meter, SummedCounter) and energy_of_all is not None:
-            _of_each(job, "energy_per_sample", [energy_of_all * share for share in meter.shares])
+        _energy(job, *loaded)
     job.note("after the energy window")
+
+
+def _load(job: Job, program: Program, watched: "_Watched", depth: int) -> tuple[Counter | str, Queued, Drawn | None]:
+    """Measure throughput and read the energy counter around it: both are of one operating point."""
+    protocol, meter = job.protocol, job.counter()
+    # The first of several ranks decides for all, whatever counters these have.
+    metered = program.agree(not isinstance(meter, str))
+    window = max(protocol.throughput_time, protocol.energy_time if metered else 0.0)
+    queues: list[Queued] = []
+    reads: list[Drawn | None] = []
+
+    def measure(lap: Lap) -> None:
+        def spend() -> None:
+            queues.append(queued(program, depth, window, job.clock, lap))
+
+        reads.append(drawn(meter, spend, job.clock, devices=job.workload.devices))
+
+    with job.stage("throughput"):
+        said = settle(program, lambda: watched.stood("throughput", measure), job.clock)
+    job.metrics["throughput"] = noted(queues[-1].throughput(job.workload.batch_size), said)
+    return meter, queues[-1], reads[-1]
+
+
+def _energy(job: Job, meter: Counter | str, queue: Queued, load: Drawn | None) -> None:
+    """Make energy of what the counter said of the load and says of a device without calls."""
+    shares = meter.shares if isinstance(meter, SummedCounter) else []
+    resting = rest(job, meter, load)
+    per_sample = queue.seconds / (queue.calls * job.workload.batch_size)
+    job.metrics.update(energy(meter, load, resting, per_sample, queue.seconds, queue.told))
+    energy_of_all = job.metrics["energy_per_sample"].value
+    if shares and energy_of_all is not None:
+        _of_each(job, "energy_per_sample", [energy_of_all * share for share in shares])
 
 
 class _Watched:
@@ -143,11 +154,6 @@ class _Watched:
         if told["seconds"]:
             self._job.passes[name] = Pass(name, **told)
         return stood_still(told)
-
-
-def _throughput(job: Job, program: Program, depth: int, lap: Lap) -> None:
-    window = job.protocol.throughput_time
-    job.metrics["throughput"] = throughput(program, job.workload.batch_size, depth, window, job.clock, lap)
 
 
 def _measure_memory_and_check(job: Job, program: Program) -> None:

@@ -13,6 +13,8 @@ from fwbench.data import Data
 from fwbench.frameworks.contract import Framework, Ranks
 from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml
+from fwbench.machine.disturbances import slowed
+from fwbench.machine.facts import Facts
 from fwbench.meters.imported import also_imported, with_others
 from fwbench.models import CATALOG, Model
 from fwbench.parity.store import stamp
@@ -78,7 +80,7 @@ def measure(
         model,
         protocol,
         tell,
-        machine=job["machine"],
+        facts=Facts(job.get("facts"), workload.id),
         patience=job["patience"],
         ranks=ranks,
         began=began,
@@ -128,7 +130,7 @@ class Measuring(Job):
                 self.metrics = with_others(self.metrics, others)
             if failure is None and self.witness and (edited := self.witness.edited()):
                 failure = texts.edited(edited)
-        return Measurement(
+        measurement = Measurement(
             workload=self.workload,
             samples=tuple(self.samples) if failure is None else (),
             metrics=self.metrics,
@@ -145,6 +147,9 @@ class Measuring(Job):
             versions=versions_of(self.lane),
             failure=failure,
         )
+        if failure is None:
+            self.facts.store(quiet=measurement.value("other_load") is not None and not slowed(measurement))
+        return measurement
 
     def _attempt(self, framework: Framework) -> Failure | None:
         try:

@@ -8,15 +8,14 @@ from itertools import islice
 from fwbench.data import Data, open_data
 from fwbench.data import digest as batches_digest
 from fwbench.frameworks.contract import Framework, Trainer
-from fwbench.frameworks.precision import check, operands
 from fwbench.machine.holes import Watch
 from fwbench.machine.load import OtherLoad
-from fwbench.meters.energy import period
 from fwbench.meters.epochs import Epochs, fitting, resolved
 from fwbench.meters.memory import memory
 from fwbench.record.measurement import Failure, Pass
 from fwbench.worker.process.building import build
 from fwbench.worker.process.checks import aim, fingerprint, sketch
+from fwbench.worker.process.facts import counter_period, probe
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program, record_compilation
 
@@ -58,9 +57,7 @@ def measure_epochs(job: Job, framework: Framework, data: Data) -> Failure | None
 
 def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
     workload = job.workload
-    with job.stage("probe"):
-        given = operands()
-        job.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
+    probe(job, framework)
     if job.protocol.smoke:
         with job.stage("training"):
             program.compile()
@@ -68,7 +65,7 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
         return
     meter = job.counter()
     with job.stage("energy"):
-        moves = job.metrics["energy_period"] = period(meter, job.clock)
+        moves = job.metrics["energy_period"] = counter_period(job, meter)
     epochs = Epochs(program, data, workload.batch_size, job.clock, None if isinstance(meter, str) else meter)
     job.waited()
     job.note("before training")

@@ -29,6 +29,7 @@ from fwbench.worker.client.starting import PACKAGE, command, environment
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.process import server
 from fwbench.worker.process.server import serve
+from fwbench.worker.ranks.star import JOB
 from tests.tensorflow import needs_tensorflow
 from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import grandchildren
@@ -337,29 +338,28 @@ def measured(lane="jax", device="gpu"):
     return workers.measure(Workload(lane, "cnn", device=device), PROFILES["quick"], ignore)
 
 
-def test_a_lanes_first_benchmark_alone_measures_how_the_machine_does_in_it(monkeypatch):
-    asked = []
+def test_workers_of_a_run_share_facts_and_ranks_have_none(monkeypatch, tmp_path):
+    def of(**options):
+        workers = Workers(machine(), "cpu", {}, NO_PROJECT, **options)
+        told = [workers.job(Workload(lane, "mlp"), PROFILES["quick"])["facts"] for lane in ("torch", "jax")]
+        workers.close()
+        return told
 
-    class FakeServer:
-        alive = True
-
-        def __init__(self, *_):
-            pass
-
-        def measure(self, job, workload, tell, waited=0.0):
-            asked.append((workload.lane, job["machine"]))
-            if workload.model == "cnn":
-                return Measurement(workload, failure=Failure("error", "it cannot", "build"))
-            return Measurement(workload, stages={"latency": 1.0} | ({"ceilings": 0.3} if job["machine"] else {}))
-
-        def settle(self):
-            pass
-
-    monkeypatch.setattr(workers_module, "Server", FakeServer)
-    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
-    for lane, model in [("jax", "cnn"), ("jax", "mlp"), ("torch", "mlp"), ("jax", "mlp"), ("torch", "cnn")]:
-        workers.measure(Workload(lane, model), PROFILES["quick"], ignore)
-    assert asked == [("jax", True), ("jax", True), ("torch", True), ("jax", False), ("torch", False)]
+    (first, same), (other, _) = of(facts=tmp_path), of(facts=tmp_path)
+    assert first == same
+    assert first["run"] != other["run"]
+    assert first["folder"] == other["folder"] == str(tmp_path)
+    assert first["machine"] == other["machine"]
+    # Without a folder of its own a run still remembers what it finds out.
+    (first, same), (other, _) = of(), of()
+    assert first == same
+    assert first["folder"] != other["folder"]
+    sent = []
+    monkeypatch.setattr(workers_module, "Launched", lambda command, variables: sent.append(variables) or 1 / 0)
+    workers, spread = Workers(machine(), "cpu", {}, NO_PROJECT), Workload("torch", "mlp", batch_size=2, devices=2)
+    with pytest.raises(ZeroDivisionError):
+        workers.measure(spread, PROFILES["quick"], ignore)
+    assert json.loads(sent[0][JOB])["facts"] is None
 
 
 def test_after_a_crash_a_gpus_compiler_is_tried_with_ever_less_autotuning(attempts, monkeypatch):

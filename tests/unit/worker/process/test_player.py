@@ -175,7 +175,7 @@ def test_a_server_takes_jobs_of_both_kinds(server):
     """One is measured alone, and the next takes turns."""
     alone = {
         **{"workload": NOOP, "model": MODEL, "path": [], "root": "/elsewhere", "proofs": "/elsewhere", "user": {}},
-        **{"protocol": PROFILES["quick"].to_json(), "machine": False, "patience": 0.0},
+        **{"protocol": PROFILES["quick"].to_json(), "patience": 0.0},
     }
     for _ in range(2):
         assert ask(server, alone)["started"]

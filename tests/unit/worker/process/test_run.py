@@ -14,6 +14,7 @@ from fwbench import frameworks
 from fwbench.frameworks.contract import Ranks
 from fwbench.frameworks.precision import Operands, Products, operands, reference
 from fwbench.machine import load, nvml
+from fwbench.machine.facts import Facts, asked
 from fwbench.meters import heap, sketching
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest
@@ -31,18 +32,20 @@ from fwbench.worker.process.run import Measuring, prepare
 from fwbench.worker.process.run import run as whole_run
 from fwbench.worker.process.witness import Witness
 from tests.unit.fakes import FakeData, FakeFramework, FakeGpu, FakeProgram, FakeTrainer, round_mantissa
+from tests.unit.recorded import MACHINE
 
 
 @pytest.fixture
 def run(monkeypatch, clock, protocol):
     """Measure a fake framework; returns the measurement and the stages announced."""
 
-    def measure(framework, lane="noop", machine=False, patience=0.0, **changes):
+    def measure(framework, lane="noop", facts=None, patience=0.0, **changes):
+        facts = facts or Facts()
         monkeypatch.setattr(frameworks, "load", lambda adapter: framework)
         stages = []
         workload = Workload("noop", "noop", batch_size=4)
         amounts = dataclasses.replace(protocol, **changes)
-        measuring = Measuring(workload, LANES[lane], CATALOG["noop"], amounts, stages.append, clock, machine, patience)
+        measuring = Measuring(workload, LANES[lane], CATALOG["noop"], amounts, stages.append, clock, facts, patience)
         return measuring.run(), stages
 
     return measure
@@ -681,18 +684,21 @@ def test_on_a_quiet_machine_nothing_waits(run, clock, others, monkeypatch):
     assert (others, WAITING in stages) == ([], False)
 
 
-def test_what_tells_of_the_machine_comes_last_and_on_request(run, clock):
+def test_what_tells_of_the_machine_comes_last_and_on_request(run, clock, tmp_path):
+    def shared(name):
+        return Facts(asked(tmp_path / name, "a run", MACHINE), "noop")
+
     framework = FakeFramework(FakeProgram(clock), offered={"product": lambda flops: clock.advance(flops / 1e9)})
-    found, stages = run(framework, machine=True)
+    found, stages = run(framework, facts=shared("first"))
     assert found.metrics["matrix_product_rate"].value == pytest.approx(1e9)
     assert found.metrics["matrix_product_rate"].library.startswith("a product's library on ")
     assert tuple(stages) == (*UNCHECKED, "ceilings")
-    for options in ({}, {"machine": True, "smoke": True}, {"machine": True, "programs": True}):
+    for options in ({}, {"facts": shared("smoke"), "smoke": True}, {"facts": shared("programs"), "programs": True}):
         found, stages = run(framework, **options)
         assert (found.failure, "matrix_product_rate" in found.metrics) == (None, False)
         assert "ceilings" not in stages
     # Some lanes have none.
-    assert "matrix_product_rate" not in run(FakeFramework(FakeProgram(clock)), machine=True)[0].metrics
+    assert "matrix_product_rate" not in run(FakeFramework(FakeProgram(clock)), facts=shared("none"))[0].metrics
 
 
 def smoke(protocol, folder):
@@ -704,7 +710,7 @@ def smoke(protocol, folder):
         "path": [],
         "root": str(folder),
         "proofs": str(folder),
-        "machine": True,
+        "facts": asked(folder / "facts", "a run", MACHINE),
         "patience": 0.0,
         "user": {"CUDA_VISIBLE_DEVICES": "1,0"},
     }

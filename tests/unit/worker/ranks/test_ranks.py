@@ -13,9 +13,9 @@ import pytest
 
 from fwbench.commands.cli import main
 from fwbench.errors import UserError
-from fwbench.meters.energy import SummedCounter, energy
+from fwbench.meters.energy import SummedCounter, drawn, resting
 from fwbench.meters.latency import latencies
-from fwbench.meters.throughput import throughput
+from fwbench.meters.throughput import queued
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import NO_SCALING, Failure, Measurement, Metric, Rank, unavailable
@@ -25,6 +25,8 @@ from fwbench.report import calls as tables_of_calls
 from fwbench.report import contents, ratios, scaling
 from fwbench.report.cases import Case, Setting, cases, comparisons
 from fwbench.worker.client.starting import environment
+from fwbench.worker.process import facts, passes
+from fwbench.worker.process.job import Job
 from fwbench.worker.process.run import Measuring
 from fwbench.worker.ranks import rank as ranking
 from fwbench.worker.ranks.client import first_ended
@@ -222,18 +224,8 @@ def test_ranks_with_other_clocks_time_as_many_calls(protocol, changes):
 
 
 def test_ranks_with_other_clocks_enqueue_as_many_calls():
-    first, second = calls(lambda program, clock, _: throughput(program, 8, 4, 1.0, clock))
+    first, second = calls(lambda program, clock, _: queued(program, 4, 1.0, clock))
     assert first == second == 128
-
-
-@pytest.mark.parametrize("metered", [(True, True), (True, False), (False, True), (False, False)])
-def test_ranks_with_other_counters_make_as_many_calls_under_load(metered):
-    def do(program, clock, star):
-        meter = Counting(clock) if metered[star.rank] else "there is none"
-        energy(program, meter, 8, 4, 2.0, clock, clock.sleep)
-
-    first, second = calls(do)
-    assert first == second == (256 if metered[0] else 0)
 
 
 MLP = Workload("torch", "mlp", batch_size=8, devices=2)
@@ -262,6 +254,29 @@ def test_whole_measurements_of_ranks_with_other_clocks_make_as_many_calls(protoc
     (failure, first), (_, second) = everybody(2, do)
     assert failure is None
     assert first == second > 200
+
+
+@pytest.mark.parametrize(("metered", "most"), [(True, True), (True, False), (False, True), (False, False)])
+def test_ranks_with_other_counters_make_as_many_calls_under_load(protocol, monkeypatch, metered, most):
+    """The first rank's counter decides whether the window is long enough for energy."""
+    counters = {0: metered, 1: most}
+    monkeypatch.setattr(Job, "counter", lambda job: Counting(job.clock) if counters[job.ranks.rank] else "none")
+    monkeypatch.setattr(passes, "drawn", lambda meter, spend, clock, **how: drawn(meter, spend, clock, clock.sleep))
+    monkeypatch.setattr(
+        facts, "resting", lambda meter, window, clock, **how: resting(meter, window, clock, clock.sleep)
+    )
+
+    def do(star):
+        clock = FakeClock()
+        program = RankedProgram(clock, star)
+        amounts = dataclasses.replace(protocol, throughput_time=0.5, energy_time=4.0)
+        return measured(program, star, amounts, clock), program.calls
+
+    (failure, first), (_, second) = everybody(2, do)
+    assert failure is None
+    assert first == second
+    # The first rank's calls take 1/128 s.
+    assert (first > 4 * 128) is metered
 
 
 def test_ranks_that_disagree_are_told_apart_before_anything_is_built(protocol, monkeypatch):

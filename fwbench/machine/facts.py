@@ -1,0 +1,142 @@
+"""Facts about this machine that one benchmark finds out, so that later ones need not.
+
+A fact is a file, named after its kind, the machine, and all conditions under which it holds. Under other conditions,
+such as another driver, version or precision, it is unknown, and is found out again.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from fwbench.record import files
+from fwbench.record.machine import Machine
+from fwbench.record.measurement import Metric
+
+# Seconds after which a fact is found out again: firmware and settings of a machine change.
+_VALID = 30 * 86400.0
+
+# Seconds from which on a probe of the arithmetic is worth a fact: XLA needs four on a GPU. Others probe each time.
+WORTH = 1.0
+
+_T = TypeVar("_T")
+
+
+class Kind(NamedTuple):
+    """A kind of fact.
+
+    Attributes:
+        quiet: how long it holds if nothing disturbed its benchmark: for 30 days, or in the same run.
+        disturbed: how long it holds if something did; None: nobody may take it over.
+    """
+
+    name: str
+    quiet: Literal["days", "run"]
+    disturbed: Literal["days", "run"] | None
+
+
+# The arithmetic that the probe found: no other load changes it.
+ARITHMETIC = Kind("arithmetic", "days", "days")
+# Idle power changes with the GPU's temperature: by 3 % within an H100's run.
+RESTING = Kind("resting", "run", None)
+# A lane's own ceilings, and the highest `compute_ceiling` of a precision in this run.
+CEILINGS = Kind("ceilings", "days", "run")
+HIGHEST = Kind("highest", "run", "run")
+# Whether an undisturbed record of this run has a lane's ceilings.
+TOLD = Kind("told", "run", None)
+
+
+def asked(folder: Path, run: str, machine: Machine) -> dict[str, Any]:
+    """The message to a worker from which it makes `Facts`.
+
+    Args:
+        folder: of the facts, which need not be there yet.
+        run: a name that no other run has.
+    """
+    same = [machine.device, machine.accelerator, machine.driver, machine.power_limit, machine.cpu, machine.threads]
+    return {"folder": str(folder), "run": run, "machine": same}
+
+
+class Facts:
+    """The facts that a benchmark may take over, and those that it finds out.
+
+    Args:
+        message: of `asked`; None: nothing is known and nothing is stored.
+        benchmark: its id, so that a fact says where it was found.
+    """
+
+    def __init__(self, message: Mapping[str, Any] | None = None, benchmark: str = "") -> None:
+        self._message = message or {}
+        self._benchmark = benchmark
+        self._found: list[tuple[Path, Kind, Any]] = []
+
+    @property
+    def shared(self) -> bool:
+        """Whether anybody else has facts or wants them."""
+        return bool(self._message)
+
+    def known(self, kind: Kind, conditions: Mapping[str, Any], decode: Callable[[Any, str], _T]) -> _T | None:
+        """A fact; None where it is unknown or its file is damaged.
+
+        Args:
+            decode: makes it of its content and of words that say where and when it was found.
+        """
+        if not self._message:
+            return None
+        path = self._path(kind, conditions)
+        try:
+            if time.time() - path.stat().st_mtime > _VALID:
+                return None
+            stored = json.loads(files.read(path))
+            if stored["run"] not in (None, self._message["run"]):
+                return None
+            return decode(stored["content"], f"in {stored['benchmark']} on {stored['on']}")
+        except (OSError, ValueError, TypeError, LookupError, AttributeError):
+            return None
+
+    def note(self, kind: Kind, conditions: Mapping[str, Any], content: Any) -> None:
+        """Note a fact, as JSON primitives; `store` stores it."""
+        if self._message:
+            self._found.append((self._path(kind, conditions), kind, content))
+
+    def store(self, *, quiet: bool) -> None:
+        """Store the facts noted, for as long as they hold.
+
+        Args:
+            quiet: whether nothing disturbed the benchmark.
+        """
+        on = time.strftime("%Y-%m-%d", time.gmtime())
+        for path, kind, content in self._found:
+            if not (holds := kind.quiet if quiet else kind.disturbed):
+                continue
+            run = self._message["run"] if holds == "run" else None
+            stored = {"run": run, "benchmark": self._benchmark, "on": on, "content": content}
+            # No benchmark depends on it.
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                files.write(path, json.dumps(stored))
+
+    def _path(self, kind: Kind, conditions: Mapping[str, Any]) -> Path:
+        key = json.dumps([kind.name, self._message["machine"], conditions], sort_keys=True)
+        return Path(self._message["folder"], hashlib.sha256(key.encode()).hexdigest()[:16])
+
+
+def content(metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    """Metrics as a fact's content."""
+    return {name: metric.to_json(name) for name, metric in metrics.items()}
+
+
+def metrics(content: Mapping[str, Any], found: str) -> dict[str, Metric]:
+    """Metrics of a fact's content; the source of each says where it was found.
+
+    Raises:
+        TypeError: one has no number.
+    """
+    known = {name: Metric.from_json(name, metric) for name, metric in content.items()}
+    if not all(isinstance(of.value, int | float) for of in known.values()):
+        raise TypeError("a metric has no number")
+    return {name: dataclasses.replace(of, source=f"{of.source}, {found}") for name, of in known.items()}
