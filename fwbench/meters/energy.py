@@ -236,7 +236,7 @@ class Drawn(NamedTuple):
     step: int
 
     def power(self, period: float) -> float:
-        """Watts; NaN or infinite where the counter stood still.
+        """Watts; NaN where the counter stood still.
 
         Args:
             period: of the counter, in seconds.
@@ -295,11 +295,9 @@ def resting(
         window: seconds to read the counter for.
     """
     step = period(meter, clock, sleep)
-    if isinstance(meter, str) or (reason := too_short(window, step)):
-        return {
-            "power_idle": unavailable("energy counter", meter if isinstance(meter, str) else reason),
-            "energy_period": step,
-        }
+    reason = too_short(window, step)
+    if isinstance(meter, str) or reason:
+        return {"power_idle": unavailable("energy counter", reason), "energy_period": step}
     begun, before = _moved(meter, devices, clock, sleep)
     sleep(window)
     end, after = _moved(meter, devices, clock, sleep)

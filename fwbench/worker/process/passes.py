@@ -98,9 +98,8 @@ def _time(job: Job, program: Program, begun: Start) -> None:
 def _load(job: Job, program: Program, watched: "_Watched", depth: int) -> tuple[Counter | str, Queued, Drawn | None]:
     """Measure throughput and read the energy counter around it: both are of one operating point."""
     protocol, meter = job.protocol, job.counter()
-    # The first of several ranks decides for all, whatever counters these have.
-    metered = program.agree(not isinstance(meter, str))
-    window = max(protocol.throughput_time, protocol.energy_time if metered else 0.0)
+    # Of several ranks the first ends the pass for all.
+    window = protocol.throughput_time if isinstance(meter, str) else max(protocol.throughput_time, protocol.energy_time)
     queues: list[Queued] = []
     reads: list[Drawn | None] = []
 

@@ -256,10 +256,10 @@ def test_whole_measurements_of_ranks_with_other_clocks_make_as_many_calls(protoc
     assert first == second > 200
 
 
-@pytest.mark.parametrize(("metered", "most"), [(True, True), (True, False), (False, True), (False, False)])
-def test_ranks_with_other_counters_make_as_many_calls_under_load(protocol, monkeypatch, metered, most):
+@pytest.mark.parametrize(("metered", "other"), [(True, True), (True, False), (False, True), (False, False)])
+def test_ranks_with_other_counters_make_as_many_calls_under_load(protocol, monkeypatch, metered, other):
     """The first rank's counter decides whether the window is long enough for energy."""
-    counters = {0: metered, 1: most}
+    counters = {0: metered, 1: other}
     monkeypatch.setattr(Job, "counter", lambda job: Counting(job.clock) if counters[job.ranks.rank] else "none")
     monkeypatch.setattr(passes, "drawn", lambda meter, spend, clock, **how: drawn(meter, spend, clock, clock.sleep))
     monkeypatch.setattr(
