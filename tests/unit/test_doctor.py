@@ -21,6 +21,7 @@ from fwbench.commands.doctor.looks import Looks
 from fwbench.commands.list import listing
 from fwbench.errors import Absent
 from fwbench.machine import cuda, nvml
+from fwbench.machine.facts import Facts, asked
 from fwbench.meters.energy import RaplCounter, counter
 from fwbench.meters.epochs import Epoch, fitting
 from fwbench.models import CATALOG
@@ -390,9 +391,10 @@ def test_the_list_is_plain_data():
     assert json.loads(json.dumps(listing())) == listing()
 
 
-def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol):
+def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol, tmp_path):
+    facts = Facts(asked(tmp_path, "a run", MACHINE))
     measuring = Measuring(
-        Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock, machine=True
+        Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock, facts
     )
     offered = dict.fromkeys(("product", "convolution", "copy"), lambda amount: clock.advance(amount / 1e11))
     measure_program(measuring, FakeFramework(offered=offered), FakeProgram(clock))
