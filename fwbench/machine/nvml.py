@@ -1,12 +1,15 @@
 """The GPU as NVML knows it: what it is, what it has drawn, what a process holds. No framework needed."""
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
+from ctypes import Array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fwbench.errors import Absent
+from fwbench.machine.oom import host_memory
 from fwbench.record.files import content
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 
@@ -20,6 +23,21 @@ THROTTLE_REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
+
+# NVML's counters of nanoseconds since the driver was loaded in which each of these has held the clocks down (nvml.h,
+# NVML_FI_DEV_*). Older drivers count heat as one (75), newer ones what software (269) and hardware (270) do about it.
+_HELD = {
+    74: "power cap",
+    75: "thermal limit",
+    76: "sync boost",
+    269: "thermal limit",
+    270: "hardware thermal slowdown",
+    271: "hardware power brake",
+}
+_HARDWARE = ("hardware thermal slowdown", "hardware power brake")
+
+# In NVML's bits of CPUs: words of 64, enough for the largest machines.
+_WORDS = 32
 
 # nvml.h, nvmlComputeMode_t.
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
@@ -35,7 +53,7 @@ class Gpu:
         driver: its version.
         cuda: major and minor version of the newest CUDA that the driver supports; None where NVML finds no libcuda,
             without which nothing computes.
-        memory: in bytes.
+        memory: in bytes; the host's where the GPU computes in that (unified memory, as in a GB10).
     """
 
     handle: Any
@@ -95,6 +113,37 @@ class Gpu:
             graphics=graphics,
         )
 
+    def held(self) -> dict[str, float]:
+        """Seconds since the driver was loaded in which each of `THROTTLE_REASONS` has held the clocks down.
+
+        Without those that the driver does not count: a reason that it knows by no counter, and all on an older GPU.
+        """
+        import pynvml
+
+        try:
+            counted = pynvml.nvmlDeviceGetFieldValues(self.whole, list(_HELD))
+        except pynvml.NVMLError:
+            return {}
+        told: dict[str, float] = {}
+        for each in counted:
+            if each.nvmlReturn == pynvml.NVML_SUCCESS:
+                reason = _HELD[each.fieldId]
+                told[reason] = max(told.get(reason, 0.0), each.value.ullVal / 1e9)
+        # A hardware slowdown is either of these.
+        if len(either := [told[name] for name in _HARDWARE if name in told]) == len(_HARDWARE):
+            told["hardware slowdown"] = max(either)
+        return told
+
+    def near(self) -> set[int]:
+        """The CPUs of the GPU's NUMA node; empty where the driver does not tell."""
+        import pynvml
+
+        try:
+            words = pynvml.nvmlDeviceGetCpuAffinity(self.whole, _WORDS)
+        except pynvml.NVMLError:
+            return set()
+        return {64 * index + bit for index, word in enumerate(words) for bit in range(64) if word >> bit & 1}
+
     def process_memory(self, pid: int) -> int | None:
         """Bytes of GPU memory that a process holds, its context included; None where the driver does not tell."""
         import pynvml
@@ -104,12 +153,13 @@ class Gpu:
 
 
 # What fwbench asks of a GPU, by the rest of NVML's names, with what stands behind the handle (nvml.h).
-_ASKED: Mapping[str, tuple[int, ...]] = {
+_ASKED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("Name", "MemoryInfo", "MigMode", "NumGpuCores", "CudaComputeCapability"), ()),
     **dict.fromkeys(("EnforcedPowerLimit", "PowerManagementDefaultLimit", "PowerUsage", "TotalEnergyConsumption"), ()),
     **dict.fromkeys(("CurrentClocksEventReasons", "UtilizationRates", "PersistenceMode", "ComputeMode", "EccMode"), ()),
     **dict.fromkeys(("ComputeRunningProcesses_v3", "GraphicsRunningProcesses_v3", "DisplayActive"), ()),
-    **{"ClockInfo": (1,), "MaxClockInfo": (1,), "Temperature": (0,)},
+    **{"ClockInfo": (1,), "MaxClockInfo": (1,), "Temperature": (0,), "MaxMigDeviceCount": ()},
+    **{"FieldValues": (list(_HELD),), "CpuAffinity": (_WORDS,)},
 }
 
 
@@ -128,7 +178,7 @@ def answers() -> dict[str, Any]:
             answer = getattr(pynvml, f"nvml{name}")(*given)
         except Exception as error:  # one that an older pynvml lacks, too
             return f"{type(error).__name__}: {error}"
-        return str([str(each) for each in answer] if isinstance(answer, list) else answer)
+        return str([str(each) for each in answer] if isinstance(answer, list | Array) else answer)
 
     texts: dict[str, Any] = {name: told(f"System{name}") for name in ("GetDriverVersion", "GetCudaDriverVersion_v2")}
     for index in range(count):
@@ -210,7 +260,7 @@ def find(root: Path = Path("/"), number: int = 0) -> Gpu | Absent:
             uuid=pynvml.nvmlDeviceGetUUID(handle),
             driver=pynvml.nvmlSystemGetDriverVersion(),
             cuda=_cuda(),
-            memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+            memory=_memory(handle),
         )
     except pynvml.NVMLError as error:
         if _in_the_system(root):
@@ -258,8 +308,20 @@ def _as_cuda_counts() -> list[Any]:
     return [fastest, *handles]
 
 
+def _memory(handle: Any) -> int:
+    import pynvml
+
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except pynvml.NVMLError_NotSupported:
+        return host_memory()
+
+
 def _computing(handle: Any) -> Any:
-    """What CUDA computes on: of a GPU that is cut into slices (MIG) the first one, not the whole; None without any."""
+    """What CUDA computes on: of a GPU that is cut into slices (MIG) the first one, not the whole; None without any.
+
+    A slice that is removed leaves its number free, so that the first one may bear any.
+    """
     import pynvml
 
     try:
@@ -268,10 +330,10 @@ def _computing(handle: Any) -> Any:
         return handle  # it cannot be cut, or is a slice itself
     if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
         return handle
-    try:
-        return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0)
-    except pynvml.NVMLError_NotFound:
-        return None
+    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        with contextlib.suppress(pynvml.NVMLError_NotFound):
+            return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+    return None
 
 
 def _whole(handle: Any) -> Any:

@@ -1,10 +1,17 @@
-"""Whether the kernel has killed processes because memory ran out (Linux's OOM killer), by its own counters."""
+"""The host's memory, and whether the kernel has killed processes because it ran out (Linux's OOM killer)."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+
+def host_memory() -> int:
+    """Bytes; 0 where the system does not tell."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+
 
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 

@@ -43,6 +43,8 @@ def state(variables):
         (GPUS[0], {"slices": 1}, SLICE),
         (SLICE, {"slices": 1}, SLICE),
         ("1", {"slices": 1}, GPUS[1]),
+        # The slices before it were removed.
+        ("0", {"slices": 1, "slice_index": 4}, SLICE),
     ],
 )
 def test_the_gpu_is_the_one_that_cuda_computes_on(nvml_stub, visible, cut, found):
@@ -231,6 +233,33 @@ CALM = {
 )
 def test_a_state_is_read_field_by_field(nvml_stub, machine, changed):
     assert state(nvml_stub(**machine)) == CALM | changed
+
+
+def test_a_gpu_without_memory_of_its_own_has_the_hosts_and_is_no_dead_driver(nvml_stub):
+    """As a GB10's, whose CPU and GPU share one memory."""
+    code = "print(json.dumps([gpu.uuid, gpu.memory, os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]))"
+    found, memory, host = told(nvml_stub(nvmlDeviceGetMemoryInfo=NOT_SUPPORTED), code)
+    assert (found, memory) == (GPUS[0], host)
+
+
+@pytest.mark.parametrize(
+    ("counted", "seconds"),
+    [
+        ({}, {}),
+        ({"nvmlDeviceGetFieldValues": NO_PERMISSION, "held_74": 3}, {}),
+        # An older driver counts heat as one.
+        ({"held_74": 1.5, "held_75": 2}, {"power cap": 1.5, "thermal limit": 2.0}),
+        (
+            {"held_74": 1.5, "held_75": 0, "held_269": 4, "held_270": 2, "held_271": 1},
+            {
+                **{"power cap": 1.5, "thermal limit": 4.0, "hardware thermal slowdown": 2.0},
+                **{"hardware power brake": 1.0, "hardware slowdown": 2.0},
+            },
+        ),
+    ],
+)
+def test_the_seconds_for_which_clocks_were_held_down_are_those_that_the_driver_counts(nvml_stub, counted, seconds):
+    assert told(nvml_stub(**counted), "print(json.dumps(gpu.held()))") == seconds
 
 
 def test_all_that_nvml_answers_is_told_errors_included(nvml_stub):

@@ -13,6 +13,9 @@ gpus                    how many there are, 2 at most
 name, memory, cores     of the GPUs: bytes; 16896 cores
 driver, cuda            version of the driver (text); of the CUDA that it supports, 1000 x major + 10 x minor
 slices                  the first GPU is cut into slices (MIG), of which it has so many: 0 or 1
+slice_index             the slice's number: 0
+near                    bits of the CPUs near the GPU; without it the driver does not tell
+held_N                  seconds for which the clocks were held down, by field N of NVML; without it not counted
 used_memory             in bytes, without the 600 MiB that the driver keeps for itself
 power_limit             in watts, and default_power_limit: 700
 clock, temperature      MHz (1980 is the most), degrees Celsius

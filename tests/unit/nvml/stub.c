@@ -20,6 +20,8 @@ typedef struct { unsigned version; u64 total, reserved, free, used; } MemoryV2;
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned pid; u64 memory; unsigned gpu_instance, compute_instance; } Process;
 
+typedef struct { unsigned id, scope; long long when, latency; unsigned type, error; u64 value; } Field;
+
 typedef struct { const char *uuid, *name; u64 memory; int slice; } Device;
 static Device devices[] = {
     {"GPU-00000000-0000-0000-0000-000000000000", "NVIDIA H100 80GB HBM3", 80ULL << 30, 0},
@@ -162,10 +164,11 @@ int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
 }
 int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **slice) {
     MAY_FAIL();
-    if (device != &devices[0] || index >= number("slices", 0)) return NOT_FOUND;
+    if (device != &devices[0] || !number("slices", 0) || index != number("slice_index", 0)) return NOT_FOUND;
     *slice = &devices[SLICE];
     return SUCCESS;
 }
+int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) { MAY_FAIL(); *count = 7; return SUCCESS; }
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device *slice, Device **device) {
     MAY_FAIL();
     if (!slice->slice) return INVALID_ARGUMENT;
@@ -238,6 +241,26 @@ int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
 int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *reasons) {
     WHOLE(device);
     *reasons = strtoull(told("clock_event_reasons", "1"), NULL, 0); /* idle */
+    return SUCCESS;
+}
+int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields) {
+    WHOLE(device);
+    for (int index = 0; index < count; index++) {
+        char key[32];
+        snprintf(key, sizeof key, "held_%u", fields[index].id);
+        double seconds = number(key, -1);
+        fields[index].type = 3; /* unsigned long long */
+        fields[index].error = seconds < 0 ? NOT_SUPPORTED : SUCCESS;
+        fields[index].value = seconds < 0 ? 0 : (u64)(seconds * 1e9);
+    }
+    return SUCCESS;
+}
+/* The CPUs near a GPU, a bit each. */
+int nvmlDeviceGetCpuAffinity(Device *device, unsigned words, unsigned long *bits) {
+    MAY_FAIL();
+    const char *near = told_of(device, "near", NULL);
+    if (!near) return NOT_SUPPORTED;
+    for (unsigned word = 0; word < words; word++) bits[word] = word ? 0 : strtoull(near, NULL, 0);
     return SUCCESS;
 }
 int nvmlDeviceGetUtilizationRates(Device *device, Utilization *percent) {
