@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from fwbench.compare.criteria import values
-from fwbench.machine.disturbances import disturbances, lengthening
+from fwbench.machine.disturbances import DRIFTED, disturbances, lengthening
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.record.workload import Workload
@@ -35,7 +35,7 @@ def then(measure: Measure, *steps: Callable[[Measurement], Measurement]) -> Meas
 
 
 def twice(measure: Measure, may: Callable[[Tell], bool]) -> Measure:
-    """Measure a second time what something disturbed that may have ended, and keep the less disturbed measurement.
+    """Measure a second time what something disturbed that may have ended, and keep the better measurement of the two.
 
     Not a fit, which may take hours, nor what only prices the harness.
 
@@ -50,10 +50,27 @@ def twice(measure: Measure, may: Callable[[Tell], bool]) -> Measure:
             return first
         tell("disturbed and measured again")
         second = measure(workload, protocol, tell)
-        worse = second.failure or lengthening([second]) > lengthening([first])
-        return first.beside(second) if worse else second.beside(first)
+        return first.beside(second) if second.failure or _better(first, second) else second.beside(first)
 
     return measured
+
+
+def _better(first: Measurement, second: Measurement) -> bool:
+    """Whether the first of two measurements of a workload is the better evidence of its speed: it is less disturbed.
+
+    Disturbances only slow it. So if the less disturbed one is so much slower that its own disturbances do not explain
+    it, something unseen has slowed it, and the faster one is the better.
+    """
+    less, more = sorted((second, first), key=lambda m: (lengthening([m]), _seconds(m)))
+    slowed = _seconds(less) / lengthening([less]) > _seconds(more) * (1 + DRIFTED)
+    return (more if slowed else less) is first
+
+
+def _seconds(measurement: Measurement) -> float:
+    """Of a sample, back to back; without a throughput of a call."""
+    if throughput := measurement.value("throughput"):
+        return 1 / throughput
+    return statistics.median(measurement.samples or (0.0,))
 
 
 def several(measure: Measure, count: int) -> Measure:
