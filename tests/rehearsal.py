@@ -499,6 +499,11 @@ class Rehearsal:
         code, shown = self._pytest("--fwbench-against=HEAD")
         if not self.machine.usable:
             return "nothing compared, exit code 4", _unless((code == 4, f"exit code {code}: {shown}"))
+        if self.machine.neighbour:
+            said = "not comparable" in shown and NEIGHBOUR.happened in shown
+            return "not comparable, exit code 4, and says why", _unless(
+                (code == 4 and said, f"exit code {code}: {shown}")
+            )
         return "unchanged", _unless((code == 0 and "unchanged" in shown, f"exit code {code}: {shown}"))
 
     def gate(self) -> Outcome:

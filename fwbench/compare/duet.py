@@ -27,6 +27,7 @@ from fwbench.compare.statistics import (
     screening_pairs,
     unfinished,
 )
+from fwbench.record.measurement import Failure
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 from fwbench.text import change
@@ -39,6 +40,9 @@ _CHANGED_CONFIDENCE = 0.95
 # The fewest pairs that have such an interval.
 _CHANGED_PAIRS = 6
 
+
+# So many more pairs must be disturbed than count before a workload gets no further ones.
+MOST_DISTURBED = 3
 
 # Plays one fresh pair of each of these workloads, and hands over each as soon as it is there.
 Play = Callable[[Sequence[Of], Callable[[Of, Pair | Fault], None]], object]
@@ -74,6 +78,8 @@ class Duet(Generic[Of]):
         self.screening: dict[Of, list[Pair]] = {workload: [] for workload in thresholds}
         self.confirmation: dict[Of, list[Pair]] = {workload: [] for workload in thresholds}
         self.failed: dict[Of, Fault] = {}
+        # What disturbed the pairs that do not count.
+        self.disturbed: dict[Of, list[str]] = {workload: [] for workload in thresholds}
         self._stage: Confirmation[tuple[Of, str]] = Confirmation({})
 
     def play(
@@ -117,9 +123,15 @@ class Duet(Generic[Of]):
         pairs[:] = alike([*pairs, pair])
 
     def _played(self, stage: Stage, workload: Of, played: Pair | Fault) -> None:
-        """Take a fresh pair and have it kept, or note a fault."""
+        """Take a fresh pair and have it kept, or note a fault. A pair that was disturbed does not count."""
         if isinstance(played, Fault):
             self.failed[workload] = played
+        elif played.disturbed:
+            self.disturbed[workload].append(played.disturbed)
+            counted = len(self.screening[workload]) + len(self.confirmation[workload])
+            if len(self.disturbed[workload]) >= counted + MOST_DISTURBED:
+                failure = Failure("error", _disturbed(self.disturbed[workload]))
+                self.failed[workload] = Fault("here", "the GPU", failure)
         else:
             self.take(stage, workload, played)
             self._keep(stage, workload, played)
@@ -256,6 +268,7 @@ class Duet(Generic[Of]):
             f"in {held} of {len(pairs)} pairs processes were stopped, or a quota of CPUs held them back"
             if held
             else "",
+            _disturbed(self.disturbed[workload]),
         )
         return Comparison(
             workload.fitted(pairs[-1].unfit),
@@ -313,6 +326,12 @@ def _of_changed(verdict: Verdict, threshold: float) -> Verdict:
     if verdict.kind not in ("unchanged", "inconclusive") or not worse:
         return verdict
     return replace(verdict, kind="regressed", note="its program has changed, and the whole interval is worse")
+
+
+def _disturbed(pairs: Sequence[str]) -> str:
+    """What disturbed so many pairs, which do not count; empty: there are none."""
+    further = "1 further pair does" if len(pairs) == 1 else f"{len(pairs)} further pairs do"
+    return f"{further} not count, as {pairs[-1]}" if pairs else ""
 
 
 def _odd(workload: Workload | PlainTest, pairs: Sequence[Pair]) -> str:

@@ -50,6 +50,8 @@ class Pair(Decoded):
         flags: of the lane's fallback, that both sides ran with after crashes; empty: none.
         unfit: batch sizes that did not fit into memory before, on either side.
         held: whether a process was stopped, or held back by a quota, in each try of a turn.
+        disturbed: who else computed on the GPU, or what held its clocks down; empty: nothing. Such a pair is no
+            replicate.
     """
 
     differences: Mapping[str, float]
@@ -61,6 +63,7 @@ class Pair(Decoded):
     flags: str = ""
     unfit: tuple[int, ...] = ()
     held: bool = False
+    disturbed: str = ""
 
 
 Stage = Literal["screening", "confirmation"]

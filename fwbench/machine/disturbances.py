@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fwbench.machine.load import busy, lengthened
+from fwbench.machine.load import disturbs, lengthened, needed
 from fwbench.record.machine import AcceleratorState
 from fwbench.record.measurement import BEFORE, Measurement, Moment, Pass
 
@@ -23,12 +23,12 @@ IDLE = 0.1
 # cores the last third of calls was at most 11 % off the first in 102 of 103 benchmarks.
 DRIFTED = 0.12
 
-# A quota that held a pass back for less than this share of its time changes no number.
+# A quota, or a GPU's heat, that held a pass back for less than this share of its time changes no number.
 _THROTTLED = 0.01
 
 # A GPU that computes as much as its power limit allows is held back all the time. That is no accident: the limit is on
-# the machine's record, and a gate refuses another one.
-_USUAL = frozenset({"power cap"})
+# the machine's record, and a gate refuses another one. So it is told (`capped`), and disturbs nothing.
+POWER_CAP = "power cap"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,14 @@ class Disturbance:
 
 def disturbances(measurements: Iterable[Measurement]) -> list[Disturbance]:
     """What disturbed any of these measurements: of each cause the worst."""
-    every = [each for m in measurements for each in (*_load(m), *_on_the_gpu(m.accelerator), *_still(m), *_drift(m))]
+    return gravest(
+        each for m in measurements for each in (*_load(m), *on_the_gpu(m.accelerator), *_still(m), *_drift(m))
+    )
+
+
+def gravest(disturbances: Iterable[Disturbance]) -> list[Disturbance]:
+    """Of each cause the worst."""
+    every = list(disturbances)
     alike = ([each for each in every if each.cause == cause] for cause in CAUSES)
     return [max(ones, key=lambda each: each.degree) for ones in alike if ones]
 
@@ -113,19 +120,30 @@ def slowed(measurement: Measurement) -> bool:
 
 def loaded(measurement: Measurement) -> bool:
     """Whether other processes used the CPUs so much that the measurement may suffer from it."""
-    return (measurement.value("other_load") or 0.0) > busy(_cpus(measurement))
+    return disturbs(measurement.value("other_load") or 0.0, _cpus(measurement), _waited(measurement))
 
 
 def _load(measurement: Measurement) -> Iterator[Disturbance]:
     if loaded(measurement):
         load = measurement.value("other_load") or 0.0
-        yield Disturbance(LOAD, load, f"{load:.{0 if load > 0.05 else 1}%}", lengthened(load, _cpus(measurement)))
+        factor = lengthened(load, _cpus(measurement), _waited(measurement))
+        yield Disturbance(LOAD, load, f"{load:.{0 if load > 0.05 else 1}%}", factor)
 
 
 def _cpus(measurement: Measurement) -> int:
     """On how many CPUs other load is in the way."""
-    # A GPU's program is fed by one thread, for which the others are there, too.
-    return max(1, len(measurement.settings.get("cpus", ()))) if measurement.workload.device == "cpu" else 1
+    return needed(measurement.workload.device, max(1, len(measurement.settings.get("cpus", ()))))
+
+
+def _waited(measurement: Measurement) -> float | None:
+    """The largest share of a pass for which threads of a GPU's program waited for a CPU; None if it is unknown.
+
+    Not of a fit, whose loaders are processes of their own.
+    """
+    if measurement.workload.device == "cpu" or measurement.workload.mode == "fit":
+        return None
+    known = ((each.waited, each.seconds) for each in measurement.passes if each.seconds)
+    return max((waited / seconds for waited, seconds in known if waited is not None), default=None)
 
 
 def _still(measurement: Measurement) -> Iterator[Disturbance]:
@@ -149,7 +167,13 @@ def _drift(measurement: Measurement) -> Iterator[Disturbance]:
         yield Disturbance(DRIFT, abs(drift), f"{drift:+.0%}", factor)
 
 
-def _on_the_gpu(moments: Iterable[Moment]) -> Iterator[Disturbance]:
+def capped(moments: Iterable[Moment]) -> float | None:
+    """The largest share of what was timed in which the power limit held a GPU's clocks down; None if not counted."""
+    return max((moment.held[POWER_CAP] for moment in moments if POWER_CAP in moment.held), default=None)
+
+
+def on_the_gpu(moments: Iterable[Moment]) -> Iterator[Disturbance]:
+    """What disturbs on the GPU, at each of these moments."""
     for moment in moments:
         state = moment.state
         if state.processes:
@@ -160,9 +184,18 @@ def _on_the_gpu(moments: Iterable[Moment]) -> Iterator[Disturbance]:
             yield Disturbance(NEIGHBOUR, 0.5, used)
         elif moment.when == BEFORE and state.graphics and computes(state):
             yield Disturbance(NEIGHBOUR, 0.5, f"a screen drawn {state.utilisation:.0%} of the time {moment.when}")
-        reasons = set(state.throttle_reasons or ()) - _USUAL
-        if reasons and moment.when != BEFORE:
-            yield Disturbance(THROTTLING, len(reasons), f"{' and '.join(sorted(reasons))} {moment.when}")
+        if moment.when != BEFORE:
+            yield from _throttled(moment)
+
+
+def _throttled(moment: Moment) -> Iterator[Disturbance]:
+    """What held the clocks down against everybody's will: by the driver's counters, else by the moment's sample."""
+    counted = {reason: share for reason, share in moment.held.items() if share > _THROTTLED}
+    sampled = set(moment.state.throttle_reasons or ()) - moment.held.keys()
+    if reasons := (counted.keys() | sampled) - {POWER_CAP}:
+        most = max(counted.get(reason, 0.0) for reason in reasons)
+        long = f" for {most:.0%} of the time" if most else ""
+        yield Disturbance(THROTTLING, len(reasons) + most, f"{' and '.join(sorted(reasons))}{long} {moment.when}")
 
 
 def unseen(state: AcceleratorState) -> int:

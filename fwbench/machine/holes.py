@@ -98,14 +98,15 @@ class Watch:
             statistics.median(computed / calls for calls, _, computed in laps),
         )
 
-    def read(self) -> dict[str, float]:
+    def read(self) -> dict[str, Any]:
         """What happened in the pass.
 
         Returns:
             `seconds` and `cpu` seconds of all calls; `gap`: seconds for which calls took longer than usual while the
             process neither computed nor waited for a CPU that others used; `throttled`: seconds for which a quota held
             it back, summed over CPUs; `suspended`: seconds for which the machine slept, which `seconds` leaves out;
-            `switches`: how often a thread was made to leave its CPU.
+            `switches`: how often a thread was made to leave its CPU; `waited`: seconds for which threads waited for
+            one, summed over threads, None where the kernel does not tell.
         """
         laps, (usual, busy) = self._by_lap(), self._usual or self.usual()
         gap = 0.0
@@ -113,9 +114,10 @@ class Watch:
             longer = spent - calls * usual
             if longer > max(_LEAST, _SHARE * calls * usual) and computed - calls * busy < longer / 2:
                 gap += longer
-        asleep, switches, waiting = (now - then for now, then in zip(self._count(), self._counters, strict=True))
+        (asleep, switches, waiting), (slept, switched, before) = self._count(), self._counters
+        waited = None if waiting is None or before is None else max(0.0, waiting - before)
         # What a thread waits for a CPU is told as other load, or as throttled.
-        gap -= max(0.0, waiting)
+        gap -= waited or 0.0
         now = throttled(self._root)
         held = max((now[group] - then for group, then in self._throttled.items() if group in now), default=0.0)
         return {
@@ -123,17 +125,18 @@ class Watch:
             "cpu": sum(computed for _, _, computed in laps),
             "gap": gap if gap > _LEAST else 0.0,
             "throttled": max(0.0, held),
-            "suspended": max(0.0, asleep),
-            "switches": switches,
+            "suspended": max(0.0, asleep - slept),
+            "switches": switches - switched,
+            "waited": waited,
         }
 
     def _by_lap(self) -> list[tuple[float, float, float]]:
         return list(zip(*[iter(self._laps)] * 3, strict=True))
 
     @staticmethod
-    def _count() -> tuple[float, float, float]:
+    def _count() -> tuple[float, float, float | None]:
         """Seconds for which the machine slept; involuntary switches; seconds for which threads waited for a CPU."""
-        asleep = waiting = 0.0
+        asleep, waiting = 0.0, None
         if hasattr(time, "CLOCK_BOOTTIME"):
             # It moves while the machine sleeps, and the other clock does not.
             asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -141,22 +144,27 @@ class Watch:
             for thread in os.listdir("/proc/self/task"):
                 # It may have ended.
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    waiting += int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
+                    delay = int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
+                    waiting = (waiting or 0.0) + delay
         return asleep, float(resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw), waiting
 
 
 def watched(
     usual: tuple[float, float], calls: int, take: Callable[..., dict[str, Any]], *amounts: int
 ) -> dict[str, Any]:
-    """What a turn of so many calls answers, and for how many of its seconds the process was `held`."""
+    """What a turn of so many calls answers, and for how many of its seconds the process was `held`.
+
+    And `waited`: the share of its time for which threads waited for a CPU, None if unknown.
+    """
     watch = Watch(usual)
     watch.lap(0)
     answer = take(*amounts)
     watch.lap(calls)
     told = watch.read()
-    return {**answer, "held": told["gap"] + told["throttled"] + told["suspended"]}
+    waited = told["waited"] / told["seconds"] if told["seconds"] and told["waited"] is not None else None
+    return {**answer, "held": told["gap"] + told["throttled"] + told["suspended"], "waited": waited}
 
 
-def stood_still(told: dict[str, float]) -> bool:
+def stood_still(told: dict[str, Any]) -> bool:
     """Whether a pass that was told so should be made again. A quota holds back the next one, too."""
-    return told["gap"] > 0 or told["suspended"] > _LEAST
+    return bool(told["gap"] > 0 or told["suspended"] > _LEAST)

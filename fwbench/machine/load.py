@@ -17,6 +17,9 @@ from fwbench.record.measurement import Metric, unavailable
 # half of one busy is a program. Beyond either, numbers are not the machine's.
 _SHARE, _PART = 0.05, 0.5
 
+# So short a wait for a CPU, as a share of the time, changes no number.
+_WAITED = 0.01
+
 # What shares its CPUs evenly takes 1 / (1 - share) times as long. The load of bursts falls on some measurements whole,
 # so that it is this power of it: docs/method.md.
 _POWER = 5
@@ -56,6 +59,7 @@ class OtherLoad:
         clock: seconds of wall time.
         own: seconds of CPU time of this process and of those it started.
         stat: the kernel's counters.
+        device: that what is measured computes on.
     """
 
     def __init__(
@@ -64,7 +68,9 @@ class OtherLoad:
         clock: Callable[[], float] = time.perf_counter,
         own: Callable[[], float] | None = None,
         stat: Path = Path("/proc/stat"),
+        device: str = "cpu",
     ) -> None:
+        self._device = device
         self._cpus = cpus if cpus is not None else affinity()
         self._clock, self._own, self._stat = clock, own or family_time, stat
         self._moments = [self._now()]
@@ -103,8 +109,8 @@ class OtherLoad:
     def none(self) -> bool:
         """Whether others have left the CPUs alone; also where this system does not tell."""
         share, elapsed = self.read().value, self._clock() - self._moments[0].clock
-        allowed = busy(self.cpus) + _TICKS / os.sysconf("SC_CLK_TCK") / max(elapsed, _QUIET) / self.cpus
-        return share is None or share <= allowed
+        ticks = _TICKS / os.sysconf("SC_CLK_TCK") / max(elapsed, _QUIET) / self.cpus
+        return share is None or share <= busy(needed(self._device, self.cpus)) + ticks
 
     def _share(self, start: "_Moment", end: "_Moment") -> float:
         other = ((end.busy or 0.0) - (start.busy or 0.0)) - (end.own - start.own)
@@ -130,17 +136,39 @@ def busy(cpus: int) -> float:
     return min(_SHARE, _PART / cpus)
 
 
-def lengthened(share: float, cpus: int = 1) -> float:
-    """How many times as long other load of this share of the CPUs can make a time take; 1 where it is nobody's load.
+def needed(device: str, cpus: int) -> int:
+    """On how many of so many CPUs other load is in the way of what computes on a device.
 
-    All of it may lie on one of the CPUs, and a program whose threads wait for each other is as slow as the slowest.
+    A GPU's program is fed by a thread or two, for which any free CPU will do.
+    """
+    return cpus if device == "cpu" else 1
+
+
+def disturbs(share: float, cpus: int, waited: float | None = None, light: int = 1) -> bool:
+    """Whether other load of this share of the CPUs is in the way.
 
     Args:
-        cpus: that are shared.
+        cpus: as `needed` has them.
+        waited: the share of the time for which threads of a GPU's program waited for a CPU; None: unknown.
+        light: how many times as much load is borne.
     """
-    if share <= busy(cpus):
+    return share > light * busy(cpus) and (waited is None or waited > _WAITED)
+
+
+def lengthened(share: float, cpus: int = 1, waited: float | None = None) -> float:
+    """How many times as long other load of this share of the CPUs can make a time take; 1 where it is nobody's load.
+
+    All of it may lie on one of the CPUs, and a program whose threads wait for each other is as slow as the slowest. Of
+    a GPU's program it is known how long its threads waited for a CPU, which is all that others can have cost.
+
+    Args:
+        cpus, waited: as in `disturbs`.
+    """
+    if not disturbs(share, cpus, waited):
         return 1.0
-    left = 1 - share * cpus
+    left = 1 - (share * cpus if waited is None else waited)
+    if waited is not None:
+        return math.inf if left < _UNSURE else 1 / left
     return math.inf if left < _UNSURE else max((1 - share) ** -_POWER, 1 / left)
 
 

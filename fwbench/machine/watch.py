@@ -18,31 +18,42 @@ _PERIOD, _BETWEEN = 1.2, 0.1
 class Watch:
     """Notes the GPU's state at moments of a measurement; in between it does nothing, so it disturbs nothing.
 
-    Whoever is on the GPU at the first moment, before this process uses it, is somebody else. Afterwards this process is
-    one of those that the driver names. In a container it may bear a number there that nobody here knows: then one that
-    has come since the first moment is taken for it.
+    Whoever is on the GPU at the first moment, before our processes use it, is somebody else. Afterwards these are among
+    those that the driver names. In a container they may bear numbers there that nobody here knows: then as many as
+    compute for us, of those that have come since the first moment, are taken for them.
 
     Args:
         gpu: that is measured; where there is none, nothing is noted.
         ours: numbers of this process and of those that it started.
         sleep: lets seconds pass.
+        clock: seconds of wall time.
+        computing: how many of our processes use the GPU.
     """
 
     def __init__(
-        self, gpu: Gpu | str, ours: Callable[[], set[int]] = family, sleep: Callable[[float], None] = time.sleep
+        self,
+        gpu: Gpu | str,
+        ours: Callable[[], set[int]] = family,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        computing: int = 1,
     ) -> None:
         self._gpu = gpu
         self._ours = ours
         self._sleep = sleep
         self._first: set[int] | None = None
-        self._alias: int | None = None
+        self._aliases: set[int] = set()
+        self._clock, self._computing = clock, computing
+        # When it was last looked at, and for how many seconds the clocks had been held down by then.
+        self._last: tuple[float, dict[str, float]] = (0.0, {})
         self.moments: list[Moment] = []
 
-    def note(self, when: str) -> None:
+    def note(self, when: str, *, timed: bool = False) -> None:
         """Note the state.
 
         Args:
             when: in words, for the record.
+            timed: whether something was timed since the moment before.
         """
         if isinstance(self._gpu, str):
             return
@@ -55,7 +66,16 @@ class Watch:
             state = self._gpu.state()
         if state.processes is not None:
             state = dataclasses.replace(state, processes=self._others(state.processes))
-        self.moments.append(Moment(when, state))
+        self.moments.append(Moment(when, state, self._held(self._gpu, timed=timed)))
+
+    def _held(self, gpu: Gpu, *, timed: bool) -> dict[str, float]:
+        then, before = self._last
+        now, counted = self._last = self._clock(), gpu.held()
+        if not timed or now <= then:
+            return dict.fromkeys(counted, 0.0)
+        # A counter may begin anew.
+        shares = {reason: (seconds - before.get(reason, seconds)) / (now - then) for reason, seconds in counted.items()}
+        return {reason: min(1.0, max(0.0, share)) for reason, share in shares.items()}
 
     def _others(self, running: tuple[AcceleratorProcess, ...]) -> tuple[AcceleratorProcess, ...]:
         ours = self._ours()
@@ -64,7 +84,6 @@ class Watch:
             self._first = {process.pid for process in others}
         if len(others) < len(running):
             return others
-        if self._alias is None:
-            newcomers = (process.pid for process in running if process.pid not in self._first)
-            self._alias = next(newcomers, None)
-        return tuple(process for process in running if process.pid != self._alias)
+        newcomers = [process.pid for process in running if process.pid not in self._first | self._aliases]
+        self._aliases.update(newcomers[: self._computing - len(self._aliases)])
+        return tuple(process for process in running if process.pid not in self._aliases)

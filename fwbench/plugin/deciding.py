@@ -17,7 +17,7 @@ from fwbench.compare.statistics import (
     Scatter,
     ratio_interval,
 )
-from fwbench.machine.load import busy
+from fwbench.machine.load import disturbs, needed
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
@@ -50,10 +50,10 @@ class Contest:
         turns: by lane, its rounds as a measurement stores them.
         programs: the digest of the measured program, by lane.
         sources: the digests of the user's files that the measured process had read, by lane and name.
-        cpus: the number of CPUs on which the lanes take turns.
+        cpus: the number of CPUs on which other load is in the way of the lanes' turns.
         expected: how far its rounds are expected to scatter, given the rounds of the other workloads.
         usual: the usual pace of the run's rounds, in seconds; 0: unknown.
-        disturbed: the number of rounds that are not kept, as others used the CPUs or a process was stopped meanwhile.
+        disturbed: the number of rounds that are not kept, as others used the CPUs or the GPU, or a process was stopped.
         fault: why a lane cannot take turns.
     """
 
@@ -119,7 +119,7 @@ class Contest:
                 self.fault = Fault("here", lane, failure)
                 return None
         self.seconds = result.seconds
-        if result.held or result.load > _SHARED * busy(self.cpus):
+        if result.held or result.disturbed or disturbs(result.load, self.cpus, result.waited, _SHARED):
             self.disturbed += 1
             return None
         for lane, turns in self.turns.items():
@@ -174,7 +174,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         workload = dataclasses.replace(own[lanes[0]].workload, lane="")
         programs = {lane: m.program.digest for lane, m in own.items() if m.program}
         sources = {lane: m.sources for lane, m in own.items()}
-        comparable.append(Contest(workload, lanes, seconds, turns, programs, cpus, sources))
+        comparable.append(Contest(workload, lanes, seconds, turns, programs, needed(workload.device, cpus), sources))
     return comparable
 
 
@@ -259,7 +259,8 @@ def _outcome(contests: Sequence[Contest]) -> str:
     played = sum(contest.played for contest in contests)
     disturbed = sum(contest.disturbed + contest.slow for contest in contests)
     why = (
-        "as other processes used the CPUs, one that takes turns was stopped or held back by a quota, or all ran slowly"
+        "as other processes used the CPUs or the GPU, one that takes turns was stopped or held back by a quota, or all "
+        "ran slowly"
     )
     further = "1 further round does" if disturbed == 1 else f"{disturbed} further rounds do"
     others = f"{further} not count, {why}" if disturbed else ""

@@ -124,10 +124,13 @@ class Moment(Decoded):
     Attributes:
         when: in words: `BEFORE`, then before or after what is timed.
         state: of it; `processes` are those of others.
+        held: by reason (`AcceleratorState.throttle_reasons`), the share of the time since the moment before in which it
+            held the clocks down, and 0 if nothing was timed then; of those that the driver counts.
     """
 
     when: str
     state: AcceleratorState
+    held: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ class Pass(Decoded):
         throttled: seconds for which a quota of the control group held it back, summed over CPUs.
         suspended: seconds for which the machine slept, which no clock of ours counts.
         switches: how often a thread was made to leave its CPU.
+        waited: seconds for which threads waited for a CPU, summed over threads; None where the kernel does not tell.
     """
 
     name: str
@@ -150,6 +154,7 @@ class Pass(Decoded):
     throttled: float = 0.0
     suspended: float = 0.0
     switches: float = 0.0
+    waited: float | None = None
 
 
 # What every report says beside numbers of several devices that are parts of one CPU.

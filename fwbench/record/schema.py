@@ -86,9 +86,14 @@ def _one_of(names: tuple[str, ...]) -> Any:
 
 _BOUNDS[AcceleratorProcess] = _shape(AcceleratorProcess)
 _BOUNDS[AcceleratorState] = _shape(AcceleratorState)
-_BOUNDS[Moment] = _shape(Moment)
+_BOUNDS[Moment] = _shape(Moment, {"held": dict[_Name, Amount]})
 _BOUNDS[Pass] = _shape(
-    Pass, {"name": _Name, **dict.fromkeys(("seconds", "cpu", "gap", "throttled", "suspended", "switches"), Amount)}
+    Pass,
+    {
+        "name": _Name,
+        **dict.fromkeys(("seconds", "cpu", "gap", "throttled", "suspended", "switches"), Amount),
+        "waited": Amount | None,
+    },
 )
 _BOUNDS[Rank] = _shape(Rank, {"host": _Name, "device": _Name, "metrics": dict[_Name, Number], "settings": _Open})
 _BOUNDS[Node] = _shape(Node, {"machine": _Open})

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from fwbench.compare.agreement import idle, wrong
-from fwbench.machine.disturbances import CAUSES, LOAD, disturbances
+from fwbench.machine.disturbances import CAUSES, LOAD, capped, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
@@ -22,6 +22,8 @@ from fwbench.text import line
 _OF_STUDIES = {"simple-cnn": fits.training_times}
 
 _NAMED = 6  # benchmarks in a note
+# A power limit that holds the clocks down for less of a pass is not worth a note.
+_CAPPED = 0.05
 # Between the 40th and the 60th percentile calls of one speed differ by less than this factor.
 _TWO_SPEEDS = 1.5
 # Seconds of a call beside which the Python of a jit that takes modules apart is much.
@@ -167,7 +169,7 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
                     f"{m.workload.id}: its calls have two speeds, and p50 is one of them: 40 % take at most "
                     f"{units.seconds(low)}, and 40 % at least {units.seconds(high)}"
                 )
-    lines += _disturbed(measured)
+    lines += [*_disturbed(measured), *_capped(measured)]
     for when, again in grouped((m for m in measured if m.attempts), _again).items():
         named = _ids(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
         lines.append(f"measured a second time {when}: {len(again)} ({named})")
@@ -228,6 +230,18 @@ def _disturbed(measured: Sequence[Measurement]) -> list[str]:
             f"{worst}). {cause.next_step}{helps}, and measure again."
         )
     return lines
+
+
+def _capped(measured: Sequence[Measurement]) -> Iterator[str]:
+    """For how long the GPU's power limit held the clocks down, which at full load is no disturbance."""
+    shares = [(share, m.workload.id) for m in measured if (share := capped(m.accelerator) or 0.0) > _CAPPED]
+    if shares:
+        most, worst = max(shares)
+        yield (
+            f"the GPU's power limit held the clocks down in {len(shares)} of {len(measured)} (most: {most:.0%} of a "
+            f"pass, {worst}): a GPU that computes all it can works at its limit, and with a higher one it would be "
+            "faster"
+        )
 
 
 def _named(workload: Workload) -> str:

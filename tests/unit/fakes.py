@@ -51,18 +51,23 @@ class FakeGpu(Gpu):
     Args:
         looked: called at each look.
         states: one a look, the last for all that follow; default: nothing is told.
+        counted: seconds for which its clocks were held down, by reason, one a look likewise.
     """
 
-    def __init__(self, looked: Callable[[], object] = lambda: None, states=()) -> None:
+    def __init__(self, looked: Callable[[], object] = lambda: None, states=(), counted=()) -> None:
         super().__init__(handle=None, whole=None, name="fake", uuid="GPU-0", driver="580", cuda=(13, 0), memory=2**36)
         object.__setattr__(self, "looked", looked)
         object.__setattr__(self, "states", list(states) or [AcceleratorState()])
+        object.__setattr__(self, "counted", list(counted) or [{}])
 
     def energy(self):
         raise RuntimeError("not supported")
 
     def process_memory(self, pid):
         return None
+
+    def held(self):
+        return self.counted.pop(0) if len(self.counted) > 1 else self.counted[0]
 
     def state(self):
         self.looked()

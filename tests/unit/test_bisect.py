@@ -105,6 +105,24 @@ def test_it_names_each_commit_and_leaves_the_repository_as_it_was(given, reposit
     assert (git(folder, "status", "--short"), git(folder, "branch", "--show-current")) == ("M cost", "main")
 
 
+@pytest.mark.parametrize(("beside", "ends"), [(2, False), (99, True)])
+def test_pairs_beside_somebody_on_the_gpu_count_for_nothing(given, repository, capsys, monkeypatch, beside, ends):
+    """Some are played again; where all of them are disturbed the search ends and says so."""
+    pair, left = Given.pair, [beside]
+
+    def disturbed(self, workload):
+        left[0] -= 1
+        wrong = {"differences": {"latency": 9.0}, "disturbed": "a neighbour"} if left[0] >= 0 else {}
+        return dataclasses.replace(pair(self, workload), **wrong)
+
+    monkeypatch.setattr(Given, "pair", disturbed)
+    repository("1.0", "1.1", "1.1")
+    main(["bisect", "main~2..main", *ASKED])
+    out = capsys.readouterr().out
+    assert ("a neighbour" in out) == ends
+    assert ("+10.0% (+10.0% to +10.0%)" in out) == (not ends)
+
+
 def test_a_commit_that_computes_something_else_is_named_whatever_its_speed(given, repository, capsys):
     folder = repository("1.0", "1.1", "1.1 computes 1.0025", "1.1 computes 1.0025")
     assert main(["bisect", "main~3..main", *ASKED]) == 0

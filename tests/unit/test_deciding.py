@@ -4,9 +4,11 @@ import dataclasses
 import itertools
 import json
 import math
+import os
 import random
 import statistics
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -32,15 +34,17 @@ from fwbench.plugin import deciding, turning
 from fwbench.plugin.deciding import contests, decide
 from fwbench.plugin.session import Session
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Failure, Metric
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
 from fwbench.report.cases import cases
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
-from fwbench.worker.turns import lanes
+from fwbench.worker.turns import lanes, rounds
 from fwbench.worker.turns.lanes import Lanes, Round
 from fwbench.worker.turns.sides import Side
+from tests.unit.fakes import FakeGpu
 from tests.unit.recorded import measured
 from tests.unit.suites import FAST, in_process
 from tests.unit.suites import suite as noops
@@ -251,6 +255,29 @@ def test_a_round_beside_other_load_does_not_count():
     played.load = [0.3, 0.09, 0.11]
     assert "2 further rounds do not count, as other processes used the CPUs" in run(found, played)[-1]
     assert len(played.asked) == found[0].played + 2
+
+
+@pytest.mark.parametrize(
+    ("device", "load", "waited", "counts"),
+    [
+        # One busy CPU of 64; seven of them, which leave 57 free; the same where nobody tells who waited.
+        ("gpu", 1.1 / 64, None, True),
+        ("gpu", 0.11, 0.001, True),
+        ("gpu", 0.11, None, False),
+        ("gpu", 0.11, 0.05, False),
+        ("cpu", 1.1 / 64, None, False),
+    ],
+)
+def test_on_a_gpu_a_round_counts_if_its_processes_found_a_free_cpu(device, load, waited, counts):
+    (contest,) = contests([measured(lane, device=device) for lane in ("torch", "jax")], cpus=64)
+    contest.add(Round(1.0, calls(torch=(0.02,), jax=(0.01,)), load, 10.0, waited=waited))
+    assert (contest.played, contest.disturbed) == ((1, 0) if counts else (0, 1))
+
+
+def test_a_round_beside_somebody_on_the_gpu_does_not_count():
+    (contest,) = of([1])
+    assert not contest.add(Round(1.0, calls(torch=(0.02,), jax=(0.01,)), 0.0, 10.0, disturbed="a neighbour"))
+    assert (contest.played, contest.disturbed) == (0, 1)
 
 
 def test_lanes_that_cannot_take_turns_do_not_keep_the_others_from_it():
@@ -614,6 +641,17 @@ def test_wrong_minutes_are_one_sentence(suite, options, told):
     result = in_process(suite, "--benchmark-only", *options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert told in result.stderr.str()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_a_round_on_a_gpu_tells_who_was_there_and_how_long_its_processes_waited_for_a_cpu(tmp_path, monkeypatch):
+    crowded = AcceleratorState(processes=tuple(AcceleratorProcess(pid, 2**30) for pid in (os.getpid(), 1)))
+    monkeypatch.setattr(rounds, "nvml", SimpleNamespace(find=lambda: FakeGpu(states=[crowded])))
+    here = Side("here", "this run", PACKAGE, tmp_path, PACKAGE.parent)
+    workload = Workload("", "noop", mode="fixed", device="gpu")
+    played = Lanes(here, {workload: ["noop"]}, CATALOG, machine(), "gpu", 60.0).play([workload])[workload]
+    assert played.disturbed.startswith("other processes were on the GPU (1 process")
+    assert (played.waited is not None) == Path("/proc/self/schedstat").exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")

@@ -12,7 +12,7 @@ import pytest
 from fwbench.machine.disturbances import DRIFT, HELD, LOAD, NEIGHBOUR, THROTTLING, disturbances, lengthening
 from fwbench.machine.watch import Watch
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
-from fwbench.record.measurement import BEFORE, Measurement, Moment, unavailable
+from fwbench.record.measurement import BEFORE, Measurement, Moment, Pass, unavailable
 from fwbench.report import summary
 from fwbench.report.answers import answers
 from fwbench.report.cases import cases
@@ -21,6 +21,7 @@ from tests.unit.nvml import told
 from tests.unit.recorded import measured, metric
 
 OURS, CHILD = 10, 11
+TIMED = "after the latency pass"
 
 
 def running(*pids):
@@ -54,6 +55,16 @@ def others(*looks):
 )
 def test_others_are_told_from_this_process(looks, found):
     assert others(*looks) == found
+
+
+def test_in_a_container_as_many_newcomers_are_ours_as_compute_for_us():
+    """Both sides of a pair, which bear other numbers there, and then a neighbour."""
+    looks = ((7,), (7, 4000), (7, 4000, 4001), (4000, 4001, 4002))
+    watch = Watch(FakeGpu(states=[running(*pids) for pids in looks]), ours=lambda: {OURS}, computing=2)
+    for number in range(len(looks)):
+        watch.note(str(number))
+    found = [[process.pid for process in moment.state.processes] for moment in watch.moments]
+    assert found == [[7], [7], [7], [4002]]
 
 
 @pytest.mark.parametrize(("busy", "seen"), [(5, 0.0), (99, 0.9)])
@@ -99,11 +110,44 @@ def test_where_the_driver_lists_nothing_nothing_is_claimed():
     assert watch.moments == []
 
 
+def test_what_held_the_clocks_down_is_told_as_a_share_of_what_was_timed(clock):
+    """The driver counts seconds since it was loaded; before anything is timed none of them is ours."""
+    heat = ({"thermal limit": seconds, "power cap": 9.0} for seconds in (100.0, 107.0, 108.0, 108.0, 3.0))
+    watch = Watch(FakeGpu(counted=heat), clock=clock)
+    for timed in (False, False, True, True, True):
+        watch.note("", timed=timed)
+        clock.advance(4.0)
+    # The last one: the driver was loaded anew.
+    assert [moment.held["thermal limit"] for moment in watch.moments] == [0.0, 0.0, 0.25, 0.0, 0.0]
+    assert {moment.held["power cap"] for moment in watch.moments} == {0.0}
+
+
+HOT = AcceleratorState(throttle_reasons=("thermal limit",))
+
+
+@pytest.mark.parametrize(
+    ("held", "state", "detail"),
+    [
+        # Counted between two looks that saw nothing; or not long enough to change a number, whatever a look saw.
+        ({"thermal limit": 0.3}, AcceleratorState(), "thermal limit for 30% of the time after"),
+        ({"thermal limit": 0.005}, HOT, None),
+        ({"thermal limit": 0.0, "power cap": 0.0}, HOT, None),
+        # A look tells what is not counted.
+        ({"power cap": 0.0}, HOT, "thermal limit after"),
+        # At its power limit a GPU computes as much as it may.
+        ({"power cap": 1.0, "thermal limit": 0.0}, AcceleratorState(throttle_reasons=("power cap",)), None),
+    ],
+)
+def test_heat_disturbs_for_as_long_as_the_driver_counts_it(held, state, detail):
+    found = disturbances([measured(accelerator=(Moment(TIMED, state, held),))])
+    assert [one.cause for one in found] == ([THROTTLING] if detail else [])
+    assert all(detail in one.detail for one in found)
+
+
 def stood(*moments, **fields):
     return measured(accelerator=tuple(Moment(when, AcceleratorState(**state)) for when, state in moments), **fields)
 
 
-TIMED = "after the latency pass"
 SCREEN = (AcceleratorProcess(70, 2**28), AcceleratorProcess(71, 2**27))
 NEIGHBOURS = MappingProxyType({"processes": running(7, 8).processes})
 
@@ -171,6 +215,28 @@ def test_load_explains_what_its_share_and_its_place_tell(found, factor):
     assert lengthening([found]) == pytest.approx(factor)
 
 
+@pytest.mark.parametrize(
+    ("device", "mode", "waited", "factor"),
+    [
+        # Others left a CPU free for the thread that feeds the GPU.
+        ("gpu", "inference", 0.002, 1.0),
+        ("gpu", "inference", 0.25, 1 / 0.75),
+        ("gpu", "inference", 0.99, math.inf),
+        # Old records and other kernels do not tell; loaders wait in processes of their own; a CPU's threads share it.
+        ("gpu", "inference", None, 0.7**-5),
+        ("gpu", "fit", 0.0, 0.7**-5),
+        ("cpu", "inference", 0.0, math.inf),
+    ],
+)
+def test_on_a_gpu_load_explains_as_much_as_threads_waited_for_a_cpu(device, mode, waited, factor):
+    told = tuple(Pass(name, 2.0, 1.0, waited=part and 2 * part) for name, part in (("a", waited), ("b", None)))
+    found = measured(
+        metrics={"other_load": metric(0.3)}, settings={"cpus": [*range(64)]}, device=device, mode=mode, passes=told
+    )
+    assert lengthening([found]) == pytest.approx(factor)
+    assert [one.cause for one in disturbances([found])] == ([LOAD] if factor > 1 else [])
+
+
 @pytest.mark.parametrize(("drift", "factor"), [(0.11, 1.0), (-0.11, 1.0), (0.5, 1.5), (-0.5, 2.0), (None, 1.0)])
 def test_drift_explains_no_more_than_itself(drift, factor):
     told = unavailable("few calls", "n/a") if drift is None else metric(drift)
@@ -207,6 +273,16 @@ def test_notes_say_who_was_there_and_what_to_do():
     assert "nvidia-smi -q" in throttled
 
 
+def test_a_power_limit_that_holds_the_clocks_down_is_a_note_and_no_disturbance():
+    def limited(share, **fields):
+        return measured(accelerator=(Moment(TIMED, AcceleratorState(), {"power cap": share}),), **fields)
+
+    rows = [limited(0.93), limited(0.4, batch_size=8), limited(0.01, batch_size=32), measured("jax")]
+    (note,) = (note for note in summary.every_note(rows) if "power limit" in note)
+    assert "in 2 of 4 (most: 93% of a pass, torch-mlp-inference-b1)" in note
+    assert disturbances(rows) == []
+
+
 # A whole measurement of a lane without a framework; after the latency pass a neighbour comes, and the GPU gets hot.
 MEASURE = """
 import dataclasses, json, os
@@ -232,10 +308,18 @@ print(json.dumps([here.to_json(), found.to_json()]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the library that stands for NVML is built on Linux")
-def test_a_neighbour_and_heat_that_come_while_it_is_measured_are_on_the_record(nvml_stub, tmp_path):
-    calm = {"power_limit": 500, "energy_step": 0.02, "power": 300, "processes": f"own:{2**29}"}
+@pytest.mark.parametrize(
+    ("counted", "heat", "seen_hot"),
+    [({}, {"clock_event_reasons": "0x20"}, ("thermal limit",)), ({"held_269": 50}, {"held_269": 60}, ())],
+    ids=["at a look", "counted"],
+)
+def test_a_neighbour_and_heat_that_come_while_it_is_measured_are_on_the_record(
+    nvml_stub, tmp_path, counted, heat, seen_hot
+):
+    calm = {"power_limit": 500, "energy_step": 0.02, "power": 300, "processes": f"own:{2**29}", **counted}
     later = tmp_path / "later"
-    hot = nvml_stub(**calm | {"processes": f"own:{2**29} 77:{2**30}", "clock_event_reasons": "0x20"})
+    # The clocks of one state say that it is hot, the driver's counters of the other that it was.
+    hot = nvml_stub(**calm | {"processes": f"own:{2**29} 77:{2**30}", **heat})
     shutil.copy(hot["NVML_STUB"], later)
     machine, record = told(nvml_stub(**calm) | {"LATER": str(later)}, MEASURE)
     assert machine["power_limit"] == 500
@@ -246,7 +330,8 @@ def test_a_neighbour_and_heat_that_come_while_it_is_measured_are_on_the_record(n
     assert seen["before the latency pass"].throttle_reasons == ()
     late = seen["after the energy window"]
     assert [process.pid for process in late.processes] == [77]
-    assert (late.power_limit, late.throttle_reasons) == (500, ("thermal limit",))
+    assert (late.power_limit, late.throttle_reasons) == (500, seen_hot)
+    assert (found.accelerator[-2].held.get("thermal limit", 0.0) > 0) == bool(counted)
     # This machine may be loaded, or change its clock rate.
     assert [one.cause for one in disturbances([found]) if one.cause not in (LOAD, DRIFT)] == [NEIGHBOUR, THROTTLING]
     # Energy by the same library: how often its counter moves was found out, and the power is what it says.

@@ -3,8 +3,10 @@
 import contextlib
 import dataclasses
 import itertools
+import os
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,13 +16,15 @@ from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.pair import Pair
 from fwbench.machine import machine
 from fwbench.models import CATALOG
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
 from fwbench.worker.memory import OPTION
-from fwbench.worker.turns import pairs
+from fwbench.worker.turns import pairs, rounds
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.partner import SideError
 from fwbench.worker.turns.sides import Side
+from tests.unit.fakes import FakeGpu
 
 THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
 ONE, TWO, THREE = (Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3))
@@ -558,6 +562,58 @@ def test_a_turn_with_a_hole_is_taken_again_and_a_pair_with_nothing_else_says_so(
     found = play(script, ONE)[ONE]
     assert [pair.held for pair in found.screening] == [True] * 3
     assert "in 3 of 3 pairs" in found.note
+
+
+def beside(*states, counted=({},)):
+    """What finds a GPU that is in these states, one at each look of a pair."""
+    return SimpleNamespace(find=lambda: FakeGpu(states=states, counted=counted))
+
+
+OURS, THEIRS = (AcceleratorProcess(pid, 2**30) for pid in (os.getpid(), 77))
+CALM, CROWDED = (AcceleratorState(processes=processes) for processes in ((OURS,), (OURS, THEIRS)))
+# Seconds that the driver has counted at each look: far more of them pass than scripted turns take.
+HEAT = [{"thermal limit": float(each)} for each in range(99)]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cause"),
+    [
+        (beside(CROWDED), "other processes were on the GPU"),
+        # One that comes during the turns.
+        (beside(CALM, CALM, CROWDED), "other processes were on the GPU"),
+        (beside(CALM, counted=HEAT), "the GPU was throttled"),
+    ],
+    ids=["there before", "comes", "heat"],
+)
+def test_pairs_beside_somebody_on_the_gpu_are_no_replicates_and_the_duet_says_so(play, monkeypatch, gpu, cause):
+    monkeypatch.setattr(rounds, "nvml", gpu)
+    found = play(Script(slower(2.0, 1)), ONE, device="gpu")[ONE]
+    assert (found.kind, found.pairs) == ("incomparable", [])
+    assert cause in found.note
+    assert outcome("base", "head", [found], 1.0).exit_code == 4
+
+
+def test_pairs_count_that_are_played_after_somebody_has_left_the_gpu(play, monkeypatch):
+    looks = itertools.count()
+    states = {True: [CROWDED], False: [CALM]}
+    find = SimpleNamespace(find=lambda: FakeGpu(states=states[next(looks) < 2]))
+    monkeypatch.setattr(rounds, "nvml", find)
+    found = play(Script(same), ONE, device="gpu")[ONE]
+    assert (found.kind, len(found.screening)) == ("unchanged", 3)
+    assert "2 further pairs do not count, as other processes were on the GPU" in found.note
+
+
+def test_in_a_container_both_sides_are_known_though_they_bear_other_numbers(play, monkeypatch):
+    sides = AcceleratorState(processes=tuple(AcceleratorProcess(pid, 2**30) for pid in (4_000_001, 4_000_002)))
+    monkeypatch.setattr(rounds, "nvml", beside(AcceleratorState(processes=()), sides))
+    assert play(Script(same), ONE, device="gpu")[ONE].kind == "unchanged"
+
+
+def test_where_the_power_limit_holds_the_clocks_down_pairs_count(play, monkeypatch):
+    capped = AcceleratorState(processes=(), throttle_reasons=("power cap",))
+    counted = [{"power cap": seconds["thermal limit"]} for seconds in HEAT]
+    monkeypatch.setattr(rounds, "nvml", beside(capped, counted=counted))
+    assert play(Script(same), ONE, device="gpu")[ONE].kind == "unchanged"
 
 
 @pytest.mark.parametrize("metric", ["latency", "cpu_time"])

@@ -495,6 +495,16 @@ def test_a_few_ticks_are_nobodys_load(clock, tmp_path, busy, none):
     assert load.none is none
 
 
+@pytest.mark.parametrize(("device", "none"), [("cpu", False), ("gpu", True)])
+def test_one_busy_cpu_of_many_keeps_nobody_waiting_for_a_gpu(clock, tmp_path, device, none):
+    stat = tmp_path / "stat"
+    write_stat(stat, [(0,) * 8] * 64)
+    load = OtherLoad(set(range(64)), clock, lambda: 0.0, stat, device)
+    clock.advance(1.0)
+    write_stat(stat, [(100, *(0,) * 7), *[(0,) * 8] * 63])
+    assert load.none is none
+
+
 def test_waiting_ends_when_others_have_left(clock, tmp_path):
     def watch():
         load, passing = ticking(tmp_path / "stat", clock)

@@ -576,7 +576,7 @@ def test_programs_whose_threads_wait_for_each_other_fail_once_in_a_hundred_at_mo
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_a_rule_that_spreads_load_over_all_cpus_is_found_by_its_false_alarms(monkeypatch, processes):
-    monkeypatch.setattr(disturbances, "lengthened", lambda share, cpus: load.lengthened(share))
+    monkeypatch.setattr(disturbances, "lengthened", lambda share, cpus, waited=None: load.lengthened(share))
     assert unchanged_beside_load(processes, 100) > 0.01
 
 

@@ -11,7 +11,7 @@ from fwbench.commands.doctor.card import Card, dotted
 from fwbench.commands.doctor.findings import QUIET, Finding
 from fwbench.errors import Absent
 from fwbench.machine import Machine, cpu_vendor, nvml, versions
-from fwbench.machine.load import OtherLoad, busy
+from fwbench.machine.load import OtherLoad, disturbs, needed
 from fwbench.meters.energy import Counter
 from fwbench.record import files
 from fwbench.record.lanes import LANES, Lane
@@ -41,10 +41,9 @@ def other_load(watch: OtherLoad, device: str, seconds: float, *, whole: bool) ->
     load = watch.read()
     if load.value is None:
         return Finding("other load", str(load.reason), "watch the machine yourself")
-    # A GPU's program is fed by one thread, for which all CPUs are there.
-    disturbs = load.value > busy(watch.cpus if device == "cpu" else 1)
+    step = QUIET if disturbs(load.value, needed(device, watch.cpus)) else ""
     found = f"{load.value:.1%} of the CPUs, over {seconds:.0f} s"
-    return Finding("other load", found, QUIET if disturbs else "", bad=whole)
+    return Finding("other load", found, step, bad=whole)
 
 
 @dataclass(frozen=True)

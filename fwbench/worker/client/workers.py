@@ -15,7 +15,7 @@ from typing import Any
 
 from fwbench.machine import Machine
 from fwbench.machine import facts as machine_facts
-from fwbench.machine.load import wait_for_quiet
+from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES, Lane
@@ -117,7 +117,7 @@ class Workers:
     def become_quiet(self) -> bool:
         """Wait, while patience lasts, until other processes leave the CPUs alone; return whether they do."""
         begun = time.monotonic()
-        quiet = wait_for_quiet(self._patience)
+        quiet = wait_for_quiet(self._patience, watch=functools.partial(OtherLoad, device=self._device))
         self._patience = max(0.0, self._patience - (time.monotonic() - begun))
         return quiet
 

@@ -1,5 +1,6 @@
 """A job while it is measured: what its stages share."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -56,7 +57,8 @@ class Job:
     def __post_init__(self) -> None:
         self.agreed = self.ranks is None
         self.witness: Witness | None = None
-        self.before = OtherLoad() if self.patience > 0 else None
+        self.others = functools.partial(OtherLoad, device=self.workload.device)
+        self.before = self.others() if self.patience > 0 else None
         self.stages: dict[str, float] = {}
         self.metrics: dict[str, Metric] = {}
         self.samples: list[float] = []
@@ -100,10 +102,10 @@ class Job:
         with self.stage("build"), self.witness.building() if self.witness else nullcontext():
             yield
 
-    def note(self, when: str) -> None:
-        """Note the state of this process's GPUs."""
+    def note(self, when: str, *, timed: bool = False) -> None:
+        """Note the state of this process's GPUs; `timed`: after something was timed."""
         for watch in self.watches:
-            watch.note(when)
+            watch.note(when, timed=timed)
 
     def waited(self) -> bool:
         """Wait for the end of other load that has run since the job began; return whether any has.
@@ -119,7 +121,7 @@ class Job:
         if not disturbed:
             return False
         with self.stage(WAITING):
-            wait_for_quiet(self.patience)
+            wait_for_quiet(self.patience, watch=self.others)
             if self.ranks:
                 self.ranks.agree(0.0)
         return True

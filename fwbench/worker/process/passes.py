@@ -82,14 +82,14 @@ def _time(job: Job, program: Program, begun: Start) -> None:
         job.metrics[name] = noted(metric, said)
     job.metrics["latency_drift"] = drift(job.samples)
     job.metrics["time_to_steady"] = begun.time_to_steady(passes)
-    job.note("after the latency pass")
+    job.note("after the latency pass", timed=True)
     typical = sorted(job.samples)[len(job.samples) // 2]
     depth = int(program.agree(queue_depth(typical, protocol.throughput_time)))
     load.lap()
     loaded = _load(job, program, watched, depth)
     job.metrics["memory_growth"] = watched.growth.read()
     job.metrics["other_load"] = load.read()
-    job.note("after the throughput pass")
+    job.note("after the throughput pass", timed=True)
     with job.stage("energy"):
         _energy(job, *loaded)
     job.note("after the energy window")

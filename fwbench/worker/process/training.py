@@ -82,7 +82,7 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
         )
     job.metrics["other_load"] = load.read()
     job.passes["training"] = Pass("training", **watch.read())
-    job.note("after training")
+    job.note("after training", timed=True)
     with job.stage("test"):
         tested = epochs.test()
     training = epochs.training

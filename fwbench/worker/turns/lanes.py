@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ class Round:
         programs: by lane, the digest of its program; only a workload's first round has them.
         held: whether a process was stopped, or held back by a quota, in each try of a turn.
         pace: seconds in which two CPUs hand a number to each other (`fwbench.machine.pace`); 0: unknown.
+        waited: on a GPU, the median turn's share of time for which threads waited for a CPU; None: unknown.
+        disturbed: who else computed on the GPU, or what held its clocks down; empty: nothing.
     """
 
     begun: float
@@ -75,6 +78,8 @@ class Round:
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     held: bool = False
     pace: float = 0.0
+    waited: float | None = None
+    disturbed: str = ""
 
 
 class Lanes(Rounds[Round]):
@@ -117,6 +122,8 @@ class Lanes(Rounds[Round]):
             taken.keep(metric, placing, block, name, answer[metric])
         taken.cpu += answer["cpu"]
         taken.others += answer["others"]
+        if answer["waited"] is not None:
+            taken.waits.append(answer["waited"])
 
     def play(
         self, workloads: Sequence[Workload], arrived: Callable[[Workload, Round | Fault], None] = lambda *_: None
@@ -142,5 +149,15 @@ class Lanes(Rounds[Round]):
         programs = {
             name: (told["program"] or {}).get("digest") for name, told in taken.described.items() if "program" in told
         }
-        load = taken.others / taken.cpu
-        return Round(time.time() - seconds, values, load, seconds, programs, taken.sources, taken.held, taken.pace)
+        return Round(
+            time.time() - seconds,
+            values,
+            taken.others / taken.cpu,
+            seconds,
+            programs,
+            taken.sources,
+            taken.held,
+            taken.pace,
+            statistics.median(taken.waits) if taken.waits and self._device == "gpu" else None,
+            self.disturbed,
+        )

@@ -75,7 +75,7 @@ class Pairs(Rounds[Pair]):
         taken.turn(placing, block, partner.seat.name, answer["rounds"][1:], answer["cpu_time"])
 
     def _result(self, taken: Taken, seconds: float, starting: float) -> Pair:
-        return taken.pair(self._device, seconds + starting)
+        return taken.pair(self._device, seconds + starting, self.disturbed)
 
     def _play(self, workload: Workload, partners: Mapping[str, Partner]) -> Taken:
         taken = super()._play(workload, partners)

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fwbench.compare.pair import Fault
-from fwbench.machine import Machine
+from fwbench.machine import Machine, nvml
+from fwbench.machine.disturbances import gravest, on_the_gpu
+from fwbench.machine.watch import Watch
 from fwbench.models import Model
 from fwbench.models.project import complete
 from fwbench.record.lanes import recorded
-from fwbench.record.measurement import FALLBACK
+from fwbench.record.measurement import BEFORE, FALLBACK
 from fwbench.record.workload import Workload
 from fwbench.worker.client import starting
 from fwbench.worker.client.fallback import stated
@@ -95,6 +97,7 @@ class Rounds(ABC, Generic[Played]):
         self._planted = planted or {}
         self._random = random.Random(seed)
         self._fingerprinted: set[Workload] = set()
+        self._watch = Watch("no round has begun")
         # By the folder of the user's repository.
         self._texts: dict[Path, Texts] = {}
         # By workload, the batch sizes that did not fit into memory.
@@ -122,6 +125,12 @@ class Rounds(ABC, Generic[Played]):
             seconds: how long the round took.
             starting: its share of the time in which servers started, before it.
         """
+
+    @property
+    def disturbed(self) -> str:
+        """Who else computed on the GPU in the round so far, or what held its clocks down; empty: nothing."""
+        found = gravest(on_the_gpu(self._watch.moments))
+        return ". ".join(f"{each.cause.happened} ({each.detail}). {each.cause.next_step}" for each in found)
 
     def _failed(self, workload: Workload, error: SideError) -> Fault | None:
         """The result of a failed round; None if the round is played again in another way.
@@ -226,7 +235,11 @@ class Rounds(ABC, Generic[Played]):
             }
         taken = Taken(self.amounts, unfit)
         order = self._random.sample(sorted(partners), len(partners))
-        for names in [[name] for name in order] if workload in self._apart else [order]:
+        together = [[name] for name in order] if workload in self._apart else [order]
+        gpu = nvml.find() if self._device == "gpu" else "the programs run on the CPU"
+        self._watch = Watch(gpu, computing=len(together[0]))
+        self._watch.note(BEFORE)
+        for names in together:
             self._play_together(workload, {name: partners[name] for name in names}, jobs, taken)
         self._fingerprinted.add(workload)
         return taken
@@ -279,6 +292,7 @@ class Rounds(ABC, Generic[Played]):
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
                 self._turn(partners[name], taken, placing, block)
+            self._watch.note("in turns", timed=True)
             if self._over(taken):
                 break
 

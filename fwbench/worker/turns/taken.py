@@ -73,6 +73,7 @@ class Taken:
             `first_call` and `peak_memory`.
         cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
         held: whether a process was held back in each try of a turn.
+        waits: of each of lanes' turns, the share of its time for which threads waited for a CPU, where that is known.
         paces: seconds in which two CPUs hand a number to each other, after each block (`fwbench.machine.pace`).
     """
 
@@ -82,6 +83,7 @@ class Taken:
         self.flags = ""
         self.cpu = self.others = 0.0
         self.held = False
+        self.waits: list[float] = []
         self.paces: list[float] = []
         self._unfit = unfit
         self.rounds = self.blocks = 0
@@ -122,7 +124,7 @@ class Taken:
             for value in by_seat.get(name, ())
         )
 
-    def pair(self, device: str, seconds: float) -> Pair:
+    def pair(self, device: str, seconds: float, disturbed: str = "") -> Pair:
         """The pair that the turns make."""
         differences = {
             metric: statistics.median(
@@ -139,7 +141,8 @@ class Taken:
         # A plain dict: Python 3.11's `dataclasses.asdict` cannot copy a `defaultdict`.
         calls = dict(self._call_seconds)
         drift = self._drift()
-        return Pair(differences, calls, values, self.described, drift, seconds, self.flags, self._unfit, self.held)
+        conditions = (seconds, self.flags, self._unfit, self.held, disturbed)
+        return Pair(differences, calls, values, self.described, drift, *conditions)
 
     def _times(self, name: str) -> dict[str, float]:
         """The side's median call, and its median turn's CPU time, in seconds."""

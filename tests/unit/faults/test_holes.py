@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -158,6 +159,28 @@ def test_quotas_are_read_from_both_versions_of_control_groups(tmp_path, own, fil
     root = groups(tmp_path, own, **files)
     assert holes.quota(root) == quota
     assert max(holes.throttled(root).values(), default=None) == seconds
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell who waits for a CPU")
+def test_a_thread_that_waits_for_a_cpu_says_so():
+    """Two processes on one CPU: each waits about half of the time."""
+    cpus = os.sched_getaffinity(0)
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(0, {min(cpus)})
+        os.sched_setaffinity(other.pid, {min(cpus)})
+
+        def spin():
+            until = time.perf_counter() + 1.0
+            while time.perf_counter() < until:
+                pass
+            return {}
+
+        assert holes.watched((1.0, 1.0), 1, spin)["waited"] > 0.2
+    finally:
+        os.sched_setaffinity(0, cpus)
+        other.kill()
+        other.wait()
 
 
 def test_throttled_seconds_are_those_of_the_pass(tmp_path):

@@ -655,7 +655,7 @@ def others(monkeypatch, clock):
     monkeypatch.setattr(Watched, "none", False)
     asked = []
 
-    def wait(patience):
+    def wait(patience, **_):
         asked.append(patience)
         clock.advance(4.0)
         return True
