@@ -3,12 +3,13 @@
 import contextlib
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 from fwbench.machine import holes, nvml
+from fwbench.machine.oom import host_memory
 from fwbench.record.files import content
 from fwbench.record.machine import Machine
 
@@ -17,8 +18,8 @@ from fwbench.record.machine import Machine
 def machine() -> Machine:
     """This machine, as seen by this process: its CPU affinity and `CUDA_VISIBLE_DEVICES` count."""
     gpu = nvml.find()
-    cpus = physical_cores(affinity())
     of_gpu = gpu if isinstance(gpu, nvml.Gpu) else None
+    cpus = cpus_near([of_gpu] if of_gpu else [])
     quota = holes.quota()
     return Machine(
         device="gpu" if of_gpu else "cpu",
@@ -28,12 +29,19 @@ def machine() -> Machine:
         cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
         cpus=cpus,
         threads=len(cpus),
-        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0,
+        memory=host_memory(),
         kernel=f"{platform.system()} {platform.release()}",
         power_limit=of_gpu.state().power_limit if of_gpu else None,
         # A quota that all of its CPUs together do not reach is none.
         quota=quota if quota is not None and quota < len(affinity()) else None,
     )
+
+
+def cpus_near(gpus: Sequence[nvml.Gpu]) -> tuple[int, ...]:
+    """A logical CPU of each physical core that this process may use near these GPUs; all where nobody tells."""
+    mine = affinity()
+    near = {cpu for gpu in gpus for cpu in gpu.near()}
+    return physical_cores(mine & near or mine)
 
 
 def physical_cores(cpus: set[int], topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:

@@ -22,8 +22,8 @@ class Machine(Decoded):
         driver: of the GPU; None without one.
         accelerator_memory: in bytes; None without a GPU.
         cpu: model name.
-        cpus: the logical CPUs a worker is pinned to, one a physical core.
-        threads: for every lane alike: one a physical core that this process may use.
+        cpus: the logical CPUs a worker is pinned to, one a physical core; with a GPU those near it, if NVML tells.
+        threads: for every lane alike: one for each of these.
         memory: of the host, in bytes.
         power_limit: of the GPU, in watts; None without one, or where the driver does not tell.
         quota: how many CPUs a control group lets this process use; None: all that it may run on.

@@ -262,6 +262,33 @@ def test_the_seconds_for_which_clocks_were_held_down_are_those_that_the_driver_c
     assert told(nvml_stub(**counted), "print(json.dumps(gpu.held()))") == seconds
 
 
+@pytest.mark.parametrize("near", ["0x3", "0x1", None, hex(1 << 60)])
+def test_workers_have_the_cpus_near_their_gpu_if_nvml_tells(nvml_stub, near):
+    """A GPU of another socket than this process may use leaves it its own."""
+    code = """
+from fwbench.machine import host
+host.affinity, host.physical_cores = lambda: {0, 1, 2, 3}, lambda cpus: tuple(sorted(cpus))
+here = host.machine()
+print(json.dumps([here.cpus, here.threads]))
+"""
+    cpus, threads = told(nvml_stub(**({"near": near} if near else {})), code)
+    assert cpus == {"0x3": [0, 1], "0x1": [0]}.get(near, [0, 1, 2, 3])
+    assert threads == len(cpus)
+
+
+def test_ranks_have_the_cpus_near_any_of_their_gpus(nvml_stub):
+    code = """
+from fwbench.machine import host
+from fwbench.worker.client.workers import Workers
+from tests.unit.fakes import NO_PROJECT
+host.affinity, host.physical_cores = lambda: set(range(8)), lambda cpus: tuple(sorted(cpus))
+workers = Workers(host.machine(), "gpu", {}, NO_PROJECT)
+print(json.dumps([workers._cpus(count) for count in (1, 2)]))
+"""
+    variables = nvml_stub(**{"near": "0x3", "near.1": "0x30"})
+    assert told(variables, code, CUDA_VISIBLE_DEVICES="0,1") == [[0, 1], [0, 1, 4, 5]]
+
+
 def test_all_that_nvml_answers_is_told_errors_included(nvml_stub):
     variables = nvml_stub(graphics=f"70:{2**28}", nvmlDeviceGetEccMode=NOT_SUPPORTED)
     found = told(variables, "print(json.dumps(nvml.answers()))")

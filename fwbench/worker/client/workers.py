@@ -13,8 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fwbench.machine import Machine
+from fwbench.machine import Machine, nvml
 from fwbench.machine import facts as machine_facts
+from fwbench.machine.host import cpus_near
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
@@ -227,7 +228,7 @@ class Workers:
             "launcher": "srun" if slurm else lane.launcher,
             "command": command(python, RANK),
             "size": size,
-            "cpus": () if slurm else self._machine.cpus,
+            "cpus": () if slurm else self._cpus(size),
         }
         # A rank shares the machine with the others.
         job = {**job, "facts": None, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
@@ -243,6 +244,10 @@ class Workers:
             return Measurement(workload, failure=failure)
         limit = job["protocol"]["deadline"] + job["patience"]
         return watched(functools.partial(launched.measure, workload, limit, tell))
+
+    def _cpus(self, devices: int) -> tuple[int, ...]:
+        """The CPUs of ranks: on several GPUs those near any of them."""
+        return cpus_near(nvml.visible(devices)) if self._device == "gpu" else self._machine.cpus
 
     def _ladder(self, lane: Lane) -> list[Flags]:
         """Combinations of a lane's fallback flags; whether its framework knows them is tried once in a run."""

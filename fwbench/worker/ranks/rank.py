@@ -70,7 +70,8 @@ def main() -> int:
 
 def _run(lane: Lane, job: Mapping[str, Any], star: Star, send: Send, began: float) -> int:
     host = socket.gethostname()
-    mine = pin(star, host)
+    gpu = nvml.find(number=own_gpu(star)) if job["workload"]["device"] == "gpu" else None
+    mine = pin(star, host, gpu.near() if isinstance(gpu, nvml.Gpu) else set())
     if job["threads"] and mine:
         # The framework has numbered the ranks: no launcher told this process its number.
         threads = len(mine)
@@ -94,7 +95,6 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, send: Send, began: floa
     if measurement.failure and not agreed:
         send({"failure": _short(measurement.failure), "rank": star.rank})
         return TOLD
-    gpu = nvml.find(number=own_gpu(star)) if measurement.workload.device == "gpu" else None
     device = gpu.name if isinstance(gpu, nvml.Gpu) else machine().cpu
     reports = star.gather([measurement.to_json(), host, device])
     if star.rank == 0:
@@ -109,10 +109,14 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, send: Send, began: floa
     return 0
 
 
-def pin(star: Star, host: str) -> set[int]:
+def pin(star: Star, host: str, near: set[int]) -> set[int]:
     """Keep this rank to CPUs of its own, as many as every other rank on this host has.
 
-    If the launcher has given each rank its CPUs, they stay. Else each rank gets an equal part of the physical cores.
+    If the launcher has given each rank its CPUs, they stay. Else each rank gets an equal part of the physical cores; on
+    a GPU of those near it, which the ranks share whose GPUs have the same.
+
+    Args:
+        near: the CPUs near its GPU; empty if unknown.
 
     Returns:
         The CPUs.
@@ -120,10 +124,12 @@ def pin(star: Star, host: str) -> set[int]:
     if not hasattr(os, "sched_setaffinity"):
         return set()
     affinity = os.sched_getaffinity(0)
-    local = [(rank, set(cpus)) for rank, (of, cpus) in enumerate(star.gather([host, sorted(affinity)])) if of == host]
-    if sum(len(cpus) for _, cpus in local) > len(set().union(*(cpus for _, cpus in local))):
-        numbers = [rank for rank, _ in local]
-        affinity = set(part(physical_cores(affinity), numbers.index(star.rank), len(numbers)))
+    nearest = sorted(affinity & near or affinity)
+    everybody = star.gather([host, sorted(affinity), nearest])
+    local = [set(cpus) for of, cpus, _ in everybody if of == host]
+    if sum(map(len, local)) > len(set().union(*local)):
+        numbers = [rank for rank, (of, _, cpus) in enumerate(everybody) if (of, cpus) == (host, nearest)]
+        affinity = set(part(physical_cores(set(nearest)), numbers.index(star.rank), len(numbers)))
         os.sched_setaffinity(0, affinity)
     return affinity
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -549,6 +550,32 @@ def test_one_process_over_several_gpus_tells_of_each(protocol, monkeypatch):
 )
 def test_the_rank_that_ended_by_itself_is_found_among_those_that_a_launcher_ended(codes, first):
     assert first_ended(codes) == first
+
+
+@pytest.mark.parametrize(
+    ("near", "pinned"),
+    [
+        # Nobody tells which CPUs are near: equal parts of all.
+        ([set(), set(), set(), set()], [{0, 1}, {2, 3}, {4, 5}, {6, 7}]),
+        # Two nodes, whose CPUs are numbered in turns, with two GPUs each; and a GPU whose node is not ours.
+        ([{0, 2, 4, 6}, {0, 2, 4, 6}, {1, 3, 5, 7}, {1, 3, 5, 7}], [{0, 2}, {4, 6}, {1, 3}, {5, 7}]),
+        ([{64}] * 4, [{0, 1}, {2, 3}, {4, 5}, {6, 7}]),
+    ],
+)
+def test_each_rank_has_cpus_of_its_own_near_its_gpu(monkeypatch, near, pinned):
+    cpus, found = set(range(8)), []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cpus), raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, given: None, raising=False)
+    monkeypatch.setattr(ranking, "physical_cores", lambda given: tuple(sorted(given)))
+    told = [["here", sorted(cpus), sorted(cpus & each or cpus)] for each in near]
+    for rank, each in enumerate(near):
+
+        def gather(said, rank=rank):
+            assert said == told[rank]
+            return told
+
+        found.append(ranking.pin(SimpleNamespace(rank=rank, gather=gather), "here", each))
+    assert found == pinned
 
 
 def test_two_ranks_on_one_gpu_are_told_apart(protocol, monkeypatch):
