@@ -29,15 +29,27 @@ class Ceilings:
 
     Attributes:
         compute: of each precision the measurement that has the highest `compute_ceiling`, in FLOP/s.
+        product: of each precision the measurement that has the highest `matrix_product_rate`, in FLOP/s.
         bandwidth: of memory, B/s; None where no lane measured it.
     """
 
     compute: Mapping[str, Measurement]
+    product: Mapping[str, Measurement]
     bandwidth: float | None
 
     def reached(self, precision: str) -> float | None:
-        """FLOP/s in a precision; None where no lane measured it."""
+        """FLOP/s in a precision, of whatever is fastest; None where no lane measured it."""
         return self.compute[precision].value("compute_ceiling") if precision in self.compute else None
+
+    def limit(self, precision: str, device: str) -> float | None:
+        """FLOP/s in a precision that bind a program; None where no lane measured them.
+
+        On a GPU those of matrix products: a convolution's fast algorithm multiplies less often than is counted. An H100
+        seems to convolve at 100 TFLOP/s in IEEE float32, of which its arithmetic can do 67.
+        """
+        if device == "gpu" and precision in self.product:
+            return self.product[precision].value("matrix_product_rate")
+        return self.reached(precision)
 
     @property
     def disturbed(self) -> list[str]:
@@ -54,6 +66,7 @@ class Limited(OfCase):
         seconds: of a call among calls back to back, as throughput is measured.
         moved: bytes of a call; None where the lane does not tell.
         ceiling, bandwidth: measured, in FLOP/s and B/s; None where they were not.
+        fastest: FLOP/s of whatever is fastest, which may be more than `ceiling`.
         peak: of the data sheet, in FLOP/s.
     """
 
@@ -61,6 +74,7 @@ class Limited(OfCase):
     seconds: float
     moved: float | None
     ceiling: float | None
+    fastest: float | None
     bandwidth: float | None
     peak: float | None
 
@@ -116,7 +130,10 @@ def ceilings(measurements: Iterable[Measurement]) -> Ceilings:
     """The highest of all these measurements."""
     every = list(measurements)
     bandwidths = [bandwidth for m in every if (bandwidth := m.value("memory_bandwidth"))]
-    return Ceilings(highest(every, "compute_ceiling", lambda m: m.workload.precision), max(bandwidths, default=None))
+    compute, product = (
+        highest(every, metric, lambda m: m.workload.precision) for metric in ("compute_ceiling", "matrix_product_rate")
+    )
+    return Ceilings(compute, product, max(bandwidths, default=None))
 
 
 # A lane multiplies matrices far more slowly than another one below this share of the best lane's rate. Libraries that
@@ -168,6 +185,7 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
                     counted,
                     case.workload.batch_size / throughput,
                     _moved(case),
+                    _times(devices, best.limit(case.workload.precision, case.workload.device)),
                     _times(devices, best.reached(case.workload.precision)),
                     _times(devices, best.bandwidth),
                     _times(devices, sheet.flops.get(case.workload.precision) if sheet else None),
@@ -182,7 +200,7 @@ def _ceilings(cases: Iterable[Case]) -> Ceilings:
 
 def above(cases: Sequence[Case]) -> list[str]:
     """A sentence where rows compute faster than the ceiling that they are held against, which is then none."""
-    rows = [(row.share, row) for row in limited(cases) if row.share is not None and row.share > 1]
+    rows = [(row.rate / row.fastest, row) for row in limited(cases) if row.fastest and row.rate > row.fastest]
     if not rows:
         return []
     share, most = max(rows, key=lambda pair: pair[0])
@@ -226,7 +244,8 @@ def table(cases: Sequence[Case], machine: Machine | None) -> Table:
 _TOLD = (
     "FLOP a call is counted alike for every lane: two for each multiply-accumulate of the model's forward pass, three "
     "times that in a training step. Achieved is at the throughput of calls back to back; of ceiling is its share of "
-    "the fastest matrix product or convolution that any lane reached in this precision, with all threads. Bytes a call "
+    "the fastest matrix product that any lane reached in this precision, or on a CPU of a convolution if that is "
+    "faster, with all threads. Bytes a call "
     "are what its operators or compiled kernels read and write, in each lane by its own count; intensity is FLOP for "
     "each of them. Limit is what explains at least half of the time: compute, memory, or caches where bytes come "
     "faster than memory gives them; neither, where the time goes to something else; unknown, where the lane does not "

@@ -24,11 +24,11 @@ def roofline(cases: Sequence[Case]) -> Drawing | None:
     return Panels(
         "roofline",
         "How near the limit: rooflines",
-        "One panel a model, the same axes in all, both logarithmic. The level line is the fastest matrix product or "
-        "convolution that any lane reached, the slanted one what memory gives: a point on either is bound by it, one "
-        "above the slanted line is fed by caches, one far below both is bound by neither. One point a row: b8 is "
-        f"inference at batch 8, t2 a training step at batch 2; hollow: {DISTURBED}. Lanes that do not tell their bytes "
-        "are left out.",
+        "One panel a model, the same axes in all, both logarithmic. The level line is the fastest matrix product "
+        "that any lane reached, or on a CPU convolution, the slanted one what memory gives: a point on either is bound "
+        "by it, one above the slanted line is fed by caches, one far below both is bound by neither. One point a row: "
+        f"b8 is inference at batch 8, t2 a training step at batch 2; hollow: {DISTURBED}. Lanes that do not tell their "
+        "bytes are left out.",
         "Points of FLOP/s over FLOP for each byte",
         "the table How near the limit",
         "",
