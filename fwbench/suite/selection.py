@@ -103,15 +103,22 @@ class Selection:
             ValueError: a combination makes no sense; one sentence.
         """
         # Without a study nobody who names a large model asks for epochs of it, which take hours: of what a suite fits,
-        # the named models are left.
-        fixed = mode == "fit" and not self.study
-        return [
-            workload
-            for part in (self._asked_for(part, fixed=fixed) for part in self.suite if part.mode == mode)
-            for model in part.models
-            if model in models
-            for workload in self._of(part, models[model], part.lanes)
+        # the named models are left. So it is with what a suite measures in further precisions.
+        parts = [
+            self._asked_for(part, fixed=not self.study and (mode == "fit" or "precision" in part.settings))
+            for part in self.suite
+            if part.mode == mode
         ]
+        # Two parts may become one if an option says what sets them apart.
+        return list(
+            dict.fromkeys(
+                workload
+                for part in parts
+                for model in part.models
+                if model in models
+                for workload in self._of(part, models[model], part.lanes)
+            )
+        )
 
     def of_test(self, model: Model, mode: str, batch_sizes: Sequence[int], lanes: Sequence[str]) -> list[Workload]:
         """Every combination that a test of its own asks for.

@@ -54,9 +54,15 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     inference, training = {"cpu": ((1, 8), (2,)), "gpu": ((32,), (32,))}[device]
     # A call of a second leaves no time for turns.
     smaller = {"vit_b_16": (1, 2)} if device == "cpu" else {}
+    # On a GPU few users compute in IEEE float32, which `quick` measures everything in: so the large models in what they
+    # do use, too.
+    usual = (
+        Part("inference", lanes("quick"), ("resnet50", "vit_b_16"), inference, {"precision": ("tf32", "bf16")}),
+    ) * (device == "gpu")
     return {
         "quick": (
             Part("inference", lanes("quick"), _MODELS, inference, smaller=smaller),
+            *usual,
             Part("train_step", lanes("quick"), ("resnet50", "mlp"), training),
             Part("fit", lanes("quick"), ("mlp",), (64,), {**_DIGITS, "epochs": (5,)}),
         ),

@@ -82,6 +82,46 @@ def test_the_quick_suite_has_inference_of_every_model_and_training_steps_of_two(
     }
 
 
+@pytest.fixture
+def on_a_gpu(pytester):
+    """Lane, model, batch size and precision of what the suite infers on a GPU with these options."""
+
+    def choose(*options):
+        config = pytester.parseconfig("-p", "fwbench.plugin", *options)
+        selection = select(config, dataclasses.replace(machine(), device="gpu"))
+        found = [(w.lane, w.model, w.batch_size, w.precision) for w in selection.workloads("inference", CATALOG)]
+        assert len(set(found)) == len(found)
+        return set(found)
+
+    return choose
+
+
+def test_on_a_gpu_quick_infers_two_large_models_in_tf32_and_bf16_too(on_a_gpu):
+    lanes = ("torch", "torch-compile", "jax")
+    assert {row for row in on_a_gpu() if row[3] != "fp32"} == {
+        (lane, model, 32, precision)
+        for lane in lanes
+        for model in ("resnet50", "vit_b_16")
+        for precision in ("tf32", "bf16")
+    }
+    assert {row[1] for row in on_a_gpu() if row[3] == "fp32"} == CATALOG.keys() - {"noop"}
+    assert {row[3] for row in on_a_gpu("--fwbench-profile=paper")} == {"fp32"}
+    # A precision that is asked for is that of all models, each once; a small model that is named has no other.
+    assert on_a_gpu("--fwbench-precision=bf16") == {
+        (lane, model, 32, "bf16") for lane in lanes for model in CATALOG.keys() - {"noop"}
+    }
+    assert {row[3] for row in on_a_gpu("--fwbench-models=mlp")} == {"fp32"}
+    assert {row[3] for row in on_a_gpu("--fwbench-models=resnet50")} == {"fp32", "tf32", "bf16"}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_lanes_of_other_ways_to_compile_are_measured_only_when_asked_for(on_a_gpu, profile):
+    extra = {"torch-compile-max", "torch-compile-step"}
+    assert not extra & {row[0] for row in on_a_gpu(f"--fwbench-profile={profile}")}
+    asked = on_a_gpu(f"--fwbench-profile={profile}", f"--fwbench-lanes={','.join(extra)}")
+    assert {row[0] for row in asked} == extra
+
+
 def test_a_study_has_its_modes_alone(chosen):
     selection = chosen("--fwbench-study=mnist-mlp")
     assert selection.workloads("inference", CATALOG) == selection.workloads("train_step", CATALOG) == []
