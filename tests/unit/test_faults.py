@@ -1158,8 +1158,9 @@ def pytest_sessionfinish():
         assert sentence in done.stdout
     assert f"--fwbench-resume={path} then saves what it holds without measuring it again" in done.stdout
     assert (stored.path / "x.json").read_text() == "older\n"
+    # What was found out about the machine was stored before the disk was full.
     left = [found for found in stored.path.rglob("*") if found.is_file() and ".benchmarks" in found.parts]
-    assert left == [path]
+    assert [found for found in left if found.parent.name != "facts"] == [path]
 
 
 def test_a_storage_that_cannot_be_written_is_told_before_anything_is_measured(stored):
