@@ -527,7 +527,7 @@ class Rehearsal:
             return "-", []
         code, shown = self._pytest("--fwbench-devices=2", "--fwbench-lanes=torch", f"--benchmark-json={file}")
         found, *others = self._read(file).measurements or (None,)
-        if code or found is None or others:
+        if code or found is None or len(others) != 1:
             return "", [f"exit code {code}: {shown}"]
         opened = [found.settings.get("opened"), *(rank.settings.get("opened") for rank in found.ranks[1:])]
         causes = [each.detail for each in disturbances([found]) if each.cause in (NEIGHBOUR, THROTTLING)]
