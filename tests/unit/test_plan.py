@@ -113,7 +113,7 @@ def planned(pytester):
     return choose
 
 
-def test_the_default_on_a_gpu_measures_every_lane_and_model_in_less_than_16_minutes(planned):
+def test_the_default_on_a_gpu_measures_every_lane_and_model_in_less_than_17_minutes(planned):
     default, workloads = planned(H100)
     lanes = ("torch", "torch-compile", "jax")
     assert {(w.lane, w.model) for w in workloads if w.mode == "inference" and w.lane != "noop"} == {
@@ -123,7 +123,7 @@ def test_the_default_on_a_gpu_measures_every_lane_and_model_in_less_than_16_minu
         assert {w.lane for w in workloads if w.mode == mode} >= set(lanes)
     # Of each benchmark of calls at least the energy's windows and the throughput's, so that no figure hides them.
     assert default.left > 6 * sum(w.mode != "fit" for w in workloads)
-    assert default.left < 16 * 60
+    assert default.left < 17 * 60
 
 
 def test_the_paper_is_on_request_and_takes_hours(planned):

@@ -25,7 +25,7 @@ from tests.unit.recorded import MACHINE
 
 H100 = dataclasses.replace(MACHINE, device="gpu", accelerator="NVIDIA H100 80GB HBM3", driver="580")
 VERSIONS = {"torch": "2", "jax": "1"}
-QUIET, CALM = 0.0, AcceleratorState()
+CALM = AcceleratorState()
 NEIGHBOUR, HEAT = (
     AcceleratorState(processes=(AcceleratorProcess(7, None),)),
     AcceleratorState(throttle_reasons=("heat",)),
@@ -71,11 +71,11 @@ def bench(monkeypatch, clock, protocol, tmp_path):
     monkeypatch.setattr(passes, "drawn", lambda of, spend, now, **how: drawn(of, spend, now, clock.sleep, **how))
     monkeypatch.setattr(facts, "resting", lambda of, window, now, **how: resting(of, window, now, clock.sleep, **how))
 
-    def measure(lane, name="torch", run="first", machine=H100, load=QUIET, versions=VERSIONS, state=CALM, **fields):
+    def measure(lane, name="torch", run="first", machine=H100, versions=VERSIONS, state=CALM, **fields):
         failing = fields.pop("failing", None)
         monkeypatch.setattr(frameworks, "load", lambda adapter: lane)
         monkeypatch.setattr("fwbench.worker.process.building.versions", lambda names: dict(versions))
-        monkeypatch.setattr(passes.OtherLoad, "read", lambda self: Metric(load, "a test"))
+        monkeypatch.setattr(passes.OtherLoad, "read", lambda self: Metric(0.0, "a test"))
         monkeypatch.setattr(Job, "program_", lane.program, raising=False)
         monkeypatch.setattr(nvml, "find", lambda number=0: FakeGpu(states=[state]))
         workload = Workload(name, "noop", device=machine.device, **fields)
@@ -90,7 +90,7 @@ def bench(monkeypatch, clock, protocol, tmp_path):
 
 def test_the_arithmetic_is_probed_again_where_anything_differs_that_it_depends_on(bench, clock):
     lane = Lane(Metered(clock))
-    first, second = bench(lane), bench(lane, batch_size=8, run="second", load=0.9)
+    first, second = bench(lane), bench(lane, batch_size=8, run="second")
     assert lane.probes == 1
     assert "found" not in first.parity["probe"]["matmul"]
     for name, verdict in second.parity["probe"].items():
@@ -156,7 +156,7 @@ def test_idle_power_is_measured_once_a_lane_and_run(bench, clock):
 
 def test_a_disturbed_idle_power_is_nobody_elses(bench, clock):
     lane = Lane(Metered(clock))
-    bench(lane, load=0.9)
+    bench(lane, state=NEIGHBOUR)
     assert " in " not in bench(lane).metrics["power_idle"].source
 
 
@@ -199,13 +199,11 @@ def test_on_a_cpu_each_lane_measures_its_ceilings(bench, clock):
         assert found.metrics.keys() >= set(CEILINGS)
 
 
-@pytest.mark.parametrize(
-    "by", [{"load": 0.9}, {"state": NEIGHBOUR}, {"state": HEAT}], ids=["load", "neighbour", "heat"]
-)
+@pytest.mark.parametrize("by", [NEIGHBOUR, HEAT], ids=["neighbour", "heat"])
 def test_ceilings_that_were_disturbed_hold_for_their_run_alone(bench, clock, by):
     stages = [
-        bench(Lane(Metered(clock), fast(clock)), run=run, **disturbed).stages
-        for disturbed, run in ((by, "first"), ({}, "first"), ({}, "second"), ({}, "third"))
+        bench(Lane(Metered(clock), fast(clock)), run=run, state=state).stages
+        for state, run in ((by, "first"), (CALM, "first"), (CALM, "second"), (CALM, "third"))
     ]
     assert [CEILING in each for each in stages] == [True, False, True, False]
 
