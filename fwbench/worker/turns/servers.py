@@ -2,7 +2,7 @@
 
 Rounds from the same servers are nearly as independent as rounds from fresh ones, but not quite: in 2 of 40 suites the
 processes of one set of servers had a speed of their own, once by a tenth (docs/evidence/answers.md). So a set serves no
-longer than its start is worth.
+longer than its start is worth, and lanes, whose servers cannot swap their seats, for two rounds.
 """
 
 import random
@@ -12,9 +12,9 @@ from typing import Any
 
 from fwbench.worker.turns.partner import Partner, Seat
 
-# Rounds from the same servers, and the time that these may take, in that of a start, or in seconds. Further ones get
-# new servers, which lie elsewhere in memory and hash otherwise.
-ROUNDS, STARTS, LEAST = 4, 3.0, 3.0
+# Rounds from the same servers, and from those that always serve the same seat; and the time that these may take, in that
+# of a start, or in seconds. Further ones get new servers, which lie elsewhere in memory and hash otherwise.
+ROUNDS, OWN, STARTS, LEAST = 4, 2, 3.0, 3.0
 
 
 class Servers:
@@ -48,7 +48,7 @@ class Servers:
     def take(self, seats: Sequence[Seat], draw: random.Random, stack: ExitStack) -> dict[str, Partner]:
         """Hand over what is kept for these seats, by name, to close with the stack; empty where nothing serves them."""
         kept, self._partners = self._partners, ()
-        over = self._rounds >= ROUNDS or self._played > max(LEAST, STARTS * self._starting)
+        over = self._rounds >= (ROUNDS if self._swapped else OWN) or self._played > max(LEAST, STARTS * self._starting)
         if not kept or over or not _alike(seats, [partner.seat for partner in kept]):
             self._rounds, self._starting, self._played = 0, 0.0, 0.0
             self._stack.close()
