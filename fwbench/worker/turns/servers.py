@@ -12,8 +12,8 @@ from typing import Any
 
 from fwbench.worker.turns.partner import Partner, Seat
 
-# Rounds from the same servers, and from those that always serve the same seat; and the time that these may take, in that
-# of a start, or in seconds. Further ones get new servers, which lie elsewhere in memory and hash otherwise.
+# Rounds from the same servers, and from those that always serve the same seat; and the time that these may take, in
+# that of a start, or in seconds. Further ones get new servers, which lie elsewhere in memory and hash otherwise.
 ROUNDS, OWN, STARTS, LEAST = 4, 2, 3.0, 3.0
 
 
