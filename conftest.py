@@ -1,8 +1,11 @@
-"""What a checkout needs that is not installed: the plugin, and which folders a run of benchmarks leaves alone."""
+"""What a checkout needs that is not installed: the plugin, and which tests a run leaves alone."""
 
 from pathlib import Path
 
 import pytest
+
+# Tests that take minutes. They run where `-m` names their marker.
+LONG = ("fuzz", "slow")
 
 # pytest's `pytester` is for the tests of the plugin; only a root conftest.py may name it.
 pytest_plugins = ["fwbench.plugin", "pytester"]
@@ -17,3 +20,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("benchmark_only") and collection_path.name in ("correctness", "strangers", "training", "unit"):
         return True
     return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [marker for marker in LONG if marker not in config.option.markexpr]
+    long = [item for item in items if any(map(item.get_closest_marker, left_out))]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]

@@ -129,6 +129,7 @@ def test_an_interpreter_without_the_other_framework_is_named_with_what_it_lacks(
     ]
 
 
+@pytest.mark.slow
 def test_the_three_framework_study_in_two_environments(measured, request):
     """One session and one table, in which no peak is below what there was before; the same batches everywhere."""
     lanes = ["tensorflow-xla", "torch", "jax"]

@@ -65,6 +65,7 @@ def rows(output, model):
     return [line.split() for line in table.splitlines() if line.startswith(f"{model} ")]
 
 
+@pytest.mark.slow
 def test_a_language_model_is_proved_measured_and_reported(repository):
     code, output = repository.run("fwbench", "prove", "tiny-gpt")
     assert (code, "tiny-gpt: jax computes the same as torch" in output) == (0, True), output
@@ -93,6 +94,7 @@ def test_a_wrong_twin_has_numbers_and_no_speed_up(repository):
     assert "error: torch and jax do not compute the same in inference of tiny-gpt: outputs differ by" in output
 
 
+@pytest.mark.slow
 def test_right_twins_are_checked_in_the_first_run_without_a_proof(repository):
     only = ("--benchmark-only", "-k", "speed and length16")
     code, output = repository.run("pytest", "benchmarks/test_gpt.py", *only, *QUICK)
@@ -112,6 +114,7 @@ def test_a_slowdown_of_the_strangers_own_fails_the_gate_and_is_named(repository)
     assert "jax-tiny-gpt-inference-b2-length32 regressed: latency +" in output
 
 
+@pytest.mark.slow
 def test_models_of_libraries_are_measured_in_one_framework(repository):
     """One of each library, for every worker imports it anew; tests/training has them all, in both modes."""
     only = ("-k", "resnet10t and inference or tiny-bert and train_step and length16")
@@ -142,6 +145,7 @@ Session.run = impatient
 """
 
 
+@pytest.mark.slow
 def test_every_wrong_builder_is_one_sentence_and_costs_its_own_test(repository):
     (repository.folder / "conftest.py").write_text(NO_PATIENCE)
     code, output = repository.run("pytest", "benchmarks/test_wrong.py", "--benchmark-only", *QUICK)

@@ -69,15 +69,3 @@ def nvml_stub(tmp_path_factory):
         pytest.skip("the stand-in for NVIDIA's NVML is compiled by a C compiler on Linux, and there is none here")
     yield nvml.Stub(tmp_path_factory.mktemp("nvml"), found)
     nvml.close()
-
-
-# Tests that take minutes. They run where `-m` names their marker.
-LONG = ("fuzz", "slow")
-
-
-def pytest_collection_modifyitems(config, items):
-    left_out = [marker for marker in LONG if marker not in config.option.markexpr]
-    long = [item for item in items if any(map(item.get_closest_marker, left_out))]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]

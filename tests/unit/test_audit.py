@@ -48,6 +48,7 @@ def one_pair(name, torch, jax, network="port:net", rest="", code=""):
 EXACT = "def net(x):\n    from ported.net import net\n\n    return net(x, approximate=False)\n"
 
 
+@pytest.mark.slow
 def test_each_pair_has_its_verdict_in_the_table(repository, tmp_path, capsys):
     torch, jax = repository("original", TORCH), repository("port", JAX)
     gone = (jax[0], "0" * 40)

@@ -40,6 +40,7 @@ def fwbench(folder, *arguments):
     return ran(folder, sys.executable, "-m", "fwbench", *arguments)
 
 
+@pytest.mark.slow
 def test_the_commit_that_made_a_plain_test_slower_is_found(repository):
     done = fwbench(repository, "bisect", "HEAD~3..HEAD", "--test=bench/test_words.py::test_nap[2]")
     assert done.returncode == 0, done.stderr
@@ -99,6 +100,7 @@ def cold(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_slower_first_call_and_more_memory_fail_a_gate(cold):
     run = duet(cold, "--fwbench-against=HEAD~2", "--fwbench-fail=first_call:20%,compile_time:20%")
     # A plain test has no such time, and that is said.

@@ -17,7 +17,10 @@ pytestmark = pytest.mark.skipif(
 
 
 # All of them take minutes; `python -m tests.rehearsal` runs them.
-WHOLE = ("RTX 4090 with a screen", "H100 shared with somebody who trains")
+WHOLE = (
+    "RTX 4090 with a screen",
+    pytest.param("H100 shared with somebody who trains", marks=pytest.mark.slow),
+)
 
 
 @pytest.mark.parametrize("name", WHOLE)
