@@ -17,7 +17,7 @@ from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
 _Key = TypeVar("_Key")
-Binds = Literal["compute", "memory", "caches", "neither", "unknown"]
+Binds = Literal["host", "compute", "memory", "caches", "neither", "unknown"]
 
 # A limit binds a row of whose time it explains so much.
 _BINDS = 0.5
@@ -68,6 +68,7 @@ class Limited(OfCase):
         ceiling, bandwidth: measured, in FLOP/s and B/s; None where they were not.
         fastest: FLOP/s of whatever is fastest, which may be more than `ceiling`.
         peak: of the data sheet, in FLOP/s.
+        busy: seconds of a call in which the GPU works for it; None where that is not known.
     """
 
     flops: float
@@ -77,6 +78,7 @@ class Limited(OfCase):
     fastest: float | None
     bandwidth: float | None
     peak: float | None
+    busy: float | None = None
 
     @property
     def rate(self) -> float:
@@ -102,9 +104,12 @@ class Limited(OfCase):
     def binds(self) -> Binds:
         """Which limit explains at least half of the time of a call.
 
-        `caches`: its bytes come faster than memory could give them. `neither`: most of the time goes to something else,
-        such as starting many small operators, or code that uses the processor badly.
+        `host`: the GPU waits for its host for more than half of the time. `caches`: its bytes come faster than memory
+        could give them. `neither`: most of the time goes to something else, such as starting many small operators, or
+        code that uses the processor badly.
         """
+        if self.busy is not None and self.busy < _BINDS * self.seconds:
+            return "host"
         computing = self.flops / self.ceiling / self.seconds if self.ceiling else None
         if computing is not None and computing >= _BINDS and self.moved is None:
             return "compute"
@@ -189,6 +194,7 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
                     _times(devices, best.reached(case.workload.precision)),
                     _times(devices, best.bandwidth),
                     _times(devices, sheet.flops.get(case.workload.precision) if sheet else None),
+                    case.value("device_time"),
                 )
             )
     return rows
@@ -223,7 +229,7 @@ def table(cases: Sequence[Case], machine: Machine | None) -> Table:
         Column[Limited]("bytes a call", lambda row: row.moved, "B", units.size),
         Column[Limited]("intensity", lambda row: row.intensity, "FLOP/B", units.rate),
     ]
-    if any(row.share is not None for row in rows):
+    if any(row.share is not None or row.busy is not None for row in rows):
         optional.append(Column("limit", lambda row: row.binds))
     return tabulate(
         "limits",
@@ -247,8 +253,9 @@ _TOLD = (
     "the fastest matrix product that any lane reached in this precision, or on a CPU of a convolution if that is "
     "faster, with all threads. Bytes a call "
     "are what its operators or compiled kernels read and write, in each lane by its own count; intensity is FLOP for "
-    "each of them. Limit is what explains at least half of the time: compute, memory, or caches where bytes come "
-    "faster than memory gives them; neither, where the time goes to something else; unknown, where the lane does not "
+    "each of them. Limit is what explains at least half of the time: host where a GPU waits for it; compute, memory, "
+    "or caches where bytes come faster than memory gives them; neither, where the time goes to something else; "
+    "unknown, where the lane does not "
     'tell its bytes (docs/method.md, "How near the limit").'
 )
 

@@ -93,6 +93,22 @@ def test_which_limit_binds(ceiling, copy, moved, binds):
     assert row.binds == binds
 
 
+@pytest.mark.parametrize(("busy", "binds"), [(4e-3, "host"), (6e-3, "compute"), (None, "compute")])
+def test_a_gpu_that_is_idle_for_most_of_a_call_waits_for_its_host(busy, binds):
+    """Whatever the rest of the call would be bound by."""
+    busy = {"device_time": metric(busy)} if busy else {}
+    (row,) = limited(counted(ceiling=1.5e11, copy=1e11, moved=1e8, metrics=busy, device="gpu")).values()
+    assert row.seconds == pytest.approx(0.01)
+    assert row.binds == binds
+
+
+def test_on_a_second_h200_the_mlp_waits_for_its_host():
+    measurements = read(BASELINES / "nvidia-h200-layout.jsonl").measurements
+    bound = {(row.workload.lane, row.workload.model): row.binds for row in limits.limited(cases(measurements), H200)}
+    assert {bound[lane, "mlp"] for lane in ("torch", "torch-compile")} == {"host"}
+    assert "host" not in {bound[lane, "resnet50"] for lane in ("torch", "torch-compile", "jax")}
+
+
 def test_the_bytes_of_a_loop_are_unknown():
     (row,) = limited(counted(accumulate=2, batch_size=8)).values()
     assert row.moved is None
