@@ -149,15 +149,11 @@ class _Stamp:
 
     def arithmetic(self) -> str:
         arithmetics = {
-            f"{m.workload.lane} {probe.get('arithmetic')}{_of_attention(name, probe, m.workload.precision)}"
+            f"{m.workload.lane} {probe.get('arithmetic')}"
             for m in self.measurements
-            for name, probe in (m.parity.get("probe") or {}).items()
+            for probe in (m.parity.get("probe") or {}).values()
         }
         return ", ".join(sorted(arithmetics))
-
-
-def _of_attention(name: str, probe: Mapping[str, Any], precision: str) -> str:
-    return " in attention" if name == "attention" and probe.get("arithmetic") != precision else ""
 
 
 def parity(setting: Setting) -> Table:
