@@ -1,7 +1,7 @@
 """The first ten minutes on a GPU: is what fwbench says of one true there?
 
 make gpu                                      all steps, then the page
-python docs/evidence/gpu.py WORK [STEP...]    some; a step that WORK has a result of is left out
+python docs/evidence/gpu.py WORK [STEP...]    some; a step that has ended before is left out
 python docs/evidence/gpu.py --page WORK       writes gpu.md
 
 processes   each lane against itself: ResNet-50 and the MLP in fresh processes, programs compiled twice
@@ -11,6 +11,7 @@ duet        a suite of two networks, against a commit that calls `.item()` in on
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -88,7 +89,12 @@ def processes(work: Path) -> None:
                         (result,) = played.play([workload]).values()
                         if isinstance(result, Fault):
                             raise SystemExit(f"{result.title}: {result.failure.message}")
-                        line = {"model": model, "compilation": compilation, "process": process}
+                        line = {
+                            "accelerator": here.accelerator,
+                            "model": model,
+                            "compilation": compilation,
+                            "process": process,
+                        }
                         values = {lane: dict(metrics) for lane, metrics in result.values.items()}
                         file.write(json.dumps({**line, "seconds": result.seconds, "values": values}) + "\n")
                         file.flush()
@@ -97,6 +103,7 @@ def processes(work: Path) -> None:
 def run(work: Path) -> None:
     """An ordinary run, with the options in FWBENCH_GPU_RUN, such as `--fwbench-minutes=4 -k resnet50`."""
     options = ["--benchmark-only", "--benchmark-autosave", f"--benchmark-storage=file://{work / 'run'}", "-v"]
+    options += ["--fwbench-resume"] if (work / "run").exists() else []
     command = [sys.executable, "-m", "pytest", "tests/benchmarks", *options]
     _call([*command, *os.environ.get("FWBENCH_GPU_RUN", "").split()], HERE.parent.parent)
 
@@ -104,6 +111,7 @@ def run(work: Path) -> None:
 def duet(work: Path) -> None:
     """A suite in a repository of its own; the last commit plants a wait for the device after each layer."""
     suite = work / "suite"
+    shutil.rmtree(suite, ignore_errors=True)
     suite.mkdir()
     (suite / "test_towers.py").write_text(TEST)
     (suite / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
@@ -123,11 +131,7 @@ def _call(command: list[str], folder: Path, expected: Iterable[int] = (0,)) -> N
         raise SystemExit(f"{command[:4]} ended with {done.returncode}")
 
 
-STEPS: Mapping[str, tuple[Callable[[Path], None], str]] = {
-    "processes": (processes, "processes.jsonl"),
-    "run": (run, "run"),
-    "duet": (duet, "duet.json"),
-}
+STEPS: Mapping[str, Callable[[Path], None]] = {"processes": processes, "run": run, "duet": duet}
 
 
 def page(work: Path) -> str:
@@ -135,35 +139,39 @@ def page(work: Path) -> str:
     if (lines := work / "processes.jsonl").exists():
         parts.append(_same([json.loads(line) for line in lines.read_text().splitlines()]))
     parts += [_answers(saved) for saved in sorted(work.glob("run/*/*.json"))]
-    if (told := work / "duet.json").exists():
+    # A duet's summary is empty until its end.
+    if (told := work / "duet.json").exists() and told.stat().st_size:
         parts.append(_duet(json.loads(told.read_text())))
     return "\n".join(parts)
 
 
 def _same(rounds: list[dict[str, Any]]) -> str:
     """How far processes of one program lie apart; a process's number is the mean of its two fastest turns."""
+    seconds: list[str] = []
     text = [
-        "## A lane against itself\n",
+        f"## A lane against itself, on an {rounds[0]['accelerator']}\n",
         "| model | lane | metric | compiles | loads what was compiled | within a process, max/min |",
         "|---|---|---|---|---|---|",
     ]
     for model in dict.fromkeys(each["model"] for each in rounds):
         of = [each for each in rounds if each["model"] == model]
         for lane in of[0]["values"]:
+            played = [each for each in of if lane in each["values"]]
             for metric in ("call", "latency"):
                 level = {
                     first: [
-                        mean(sorted(each["values"][lane][metric])[:2]) for each in of if (each["process"] == 0) == first
+                        mean(sorted(each["values"][lane][metric])[:2])
+                        for each in played
+                        if (each["process"] == 0) == first
                     ]
                     for first in (True, False)
                 }
-                spread = mean(max(v) / min(v) - 1 for each in of if (v := each["values"][lane][metric]))
+                spread = mean(max(v) / min(v) - 1 for each in played if (v := each["values"][lane][metric]))
                 first, later = (", ".join(f"{1e6 * value:.5g} us" for value in level[key]) for key in (True, False))
                 apart = f" (sd {stdev(map(log, level[False])):.2%})" if len(level[False]) > 1 else ""
                 text.append(f"| {model} | {lane} | {metric} | {first} | {later}{apart} | {spread:.1%} |")
-        seconds = ", ".join(f"{each['seconds']:.0f}" for each in of)
-        text.append(f"\nSeconds of the rounds of {model}: {seconds}.\n")
-    return "\n".join(text)
+        seconds.append(f"{model} " + ", ".join(f"{each['seconds']:.0f}" for each in of))
+    return "\n".join([*text, f"\nSeconds of the rounds: {'; '.join(seconds)}.\n"])
 
 
 def _answers(saved: Path) -> str:
@@ -216,10 +224,11 @@ def main(arguments: list[str]) -> None:
     work = Path(arguments[0]).resolve()
     work.mkdir(parents=True, exist_ok=True)
     for name in arguments[1:] or STEPS:
-        step, made = STEPS[name]
-        if not (work / made).exists():
+        ended = work / f"{name}.ended"
+        if not ended.exists():
             begun = time.time()
-            step(work)
+            STEPS[name](work)
+            ended.touch()
             print(f"{name}: {time.time() - begun:.0f} s", flush=True)
     print(page(work))
 

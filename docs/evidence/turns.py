@@ -22,12 +22,13 @@ from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.record.workload import Workload
 from fwbench.worker.client.starting import PACKAGE
-from fwbench.worker.turns.lanes import Lanes, settled
+from fwbench.worker.turns.lanes import AMOUNTS, Lanes, settled
 from fwbench.worker.turns.sides import Side
 
 SERIES = Path(__file__).with_suffix(".jsonl")
 PAGE = Path(__file__).with_suffix(".md")
 LANES = ("torch", "jax")
+FEWEST = AMOUNTS["cpu"].fewest
 COUNTS = (2, 8, 24, 48)
 HEAD = """# How far rounds of turns lie apart
 
@@ -67,7 +68,7 @@ RULES = (round_difference, two, half, neighbours)
 
 def until_settled(round_: dict[str, list[float]], most: int) -> int:
     """After how many turns of each lane a round's turns are over; a block is two of each."""
-    return next((n for n in range(2, most, 2) if settled(round_[lane][:n] for lane in LANES)), most)
+    return next((n for n in range(2, most, 2) if settled((round_[lane][:n] for lane in LANES), FEWEST)), most)
 
 
 def title_of(count: int | None, counts: Sequence[int]) -> str:

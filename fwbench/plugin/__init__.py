@@ -60,8 +60,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if _can_measure(session.config) and any("benchmark" in getattr(item, "fixturenames", ()) for item in session.items):
         from fwbench.plugin import waiting
 
-        if not session.config.pluginmanager.is_blocked(waiting.__name__):
-            session.config.pluginmanager.register(waiting, waiting.__name__)
+        session.config.pluginmanager.register(waiting, waiting.__name__)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)

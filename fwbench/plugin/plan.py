@@ -199,9 +199,8 @@ def _last(measured: Measurement, protocol: Protocol, metered: bool, duet: bool) 
     if not measured.stages or not (measured.samples or protocol.programs):
         return None
     # Later runs take these over.
-    spent -= measured.stages.get(CEILING, 0.0) + (
-        probe if (probe := measured.stages.get("probe", 0.0)) >= WORTH else 0.0
-    )
+    probe = measured.stages.get("probe", 0.0)
+    spent -= measured.stages.get(CEILING, 0.0) + probe * (probe >= WORTH)
     if measured.workload.mode == "fit" or measured.protocol == protocol.to_json():
         return spent
     call = statistics.median(measured.samples) if measured.samples else 0.0

@@ -12,6 +12,8 @@ from fwbench.record.quantiles import quantile
 
 # After its first call a turn times at least two more, or one if a call takes longer than this many seconds.
 SLOW = 0.1
+# Seconds of calls that fill a device's queue.
+_QUEUED = 0.5
 # The most calls of a turn whose times a pair stores.
 _STORED_CALLS = 20
 
@@ -24,7 +26,7 @@ class Amounts:
         placings: how many times the programs are placed in fresh memory.
         blocks: the most blocks of turns after one placing.
         turn: the fewest seconds that a turn's calls after the first take.
-        queue: the fewest calls of them, unless these take longer than `queue_seconds`.
+        queue: the fewest calls of them, unless these take longer than half a second.
         fewest: turns of each seat, at least, where turns may be over before all blocks are played.
         seconds: the most seconds that all turns take together, unless one block after each placing takes longer.
         single: a turn is one call if a call takes this many seconds: refilling the caches adds little to it.
@@ -36,13 +38,12 @@ class Amounts:
     seconds: float
     single: float = math.inf
     queue: int = 0
-    queue_seconds: float = 0.5
     fewest: int = 0
 
     def timed(self, call: float) -> int:
         """How many calls after its first make a turn, for calls of so many seconds."""
         least = 1 if call > SLOW else 2
-        return max(least, math.ceil(self.turn / call), min(self.queue, math.ceil(self.queue_seconds / call)))
+        return max(least, math.ceil(self.turn / call), min(self.queue, math.ceil(_QUEUED / call)))
 
     def of(self, latency: float, seats: int) -> tuple[int, int]:
         """How many calls make a turn, the first one included, and how many blocks follow a placing."""
