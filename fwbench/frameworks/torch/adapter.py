@@ -3,8 +3,7 @@
 import importlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -128,9 +127,8 @@ class Torch(Framework):
     def preload(self, lane: str) -> None:
         if lane == "torch-compile":
             # Imported now, so that compile time does not include the compiler's import.
-            with _first_gpu():
-                importlib.import_module("torch._dynamo")
-                importlib.import_module("torch._inductor.compile_fx")
+            importlib.import_module("torch._dynamo")
+            importlib.import_module("torch._inductor.compile_fx")
 
     def is_compilers_fault(self, error: BaseException) -> bool:
         return compiling.failed(error) and not self.is_out_of_memory(error)
@@ -139,24 +137,6 @@ class Torch(Framework):
         if self.is_compilers_fault(error):
             return f"torch.compile failed with {compiling.reason(error)}"
         return super().said(error)
-
-
-@contextmanager
-def _first_gpu() -> Iterator[None]:
-    """Let a GPU that is named by its UUID be the first one meanwhile.
-
-    Inductor asks for a GPU when it is imported. PyTorch then asks NVML, but CUDA where a UUID is of a slice (MIG); and
-    once CUDA has begun, no worker that is forked can use it.
-    """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if not visible.startswith(("GPU-", "MIG-")):
-        yield
-        return
-    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-    try:
-        yield
-    finally:
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible
 
 
 # PyTorch's settings that a network may change, by name.

@@ -10,8 +10,8 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from fwbench.worker.process import lifetime
@@ -42,7 +42,7 @@ def serve(config: Mapping[str, Any]) -> None:
         return
     lane = Lane.from_json(config["lane"])
     # The job itself will report what is wrong with the import.
-    with suppress(BaseException):
+    with suppress(BaseException), _first_gpu():
         frameworks.load(lane.adapter).preload(lane.name)
     prepare(lane)
     # Imported modules stay: a job's garbage collector need not visit them, which would copy their pages.
@@ -58,6 +58,24 @@ def serve(config: Mapping[str, Any]) -> None:
             work()
             return
         pipes.send({"exited": keeper.run(work)})
+
+
+@contextmanager
+def _first_gpu() -> Iterator[None]:
+    """Let a GPU that is named by its UUID be the first one meanwhile.
+
+    A module that is imported may ask whether there is a GPU. PyTorch asks NVML, but CUDA where a UUID is of a slice
+    (MIG); and once CUDA has begun, no worker that is forked can use it.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if not visible.startswith(("GPU-", "MIG-")):
+        yield
+        return
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    try:
+        yield
+    finally:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
 
 
 if __name__ == "__main__":
