@@ -114,6 +114,14 @@ def test_on_a_gpu_quick_infers_two_large_models_in_tf32_and_bf16_too(on_a_gpu):
     assert {row[3] for row in on_a_gpu("--fwbench-models=resnet50")} == {"fp32", "tf32", "bf16"}
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_lanes_of_other_ways_to_compile_are_measured_only_when_asked_for(on_a_gpu, profile):
+    extra = {"torch-compile-max", "torch-compile-step"}
+    assert not extra & {row[0] for row in on_a_gpu(f"--fwbench-profile={profile}")}
+    asked = on_a_gpu(f"--fwbench-profile={profile}", f"--fwbench-lanes={','.join(extra)}")
+    assert {row[0] for row in asked} == extra
+
+
 def test_a_study_has_its_modes_alone(chosen):
     selection = chosen("--fwbench-study=mnist-mlp")
     assert selection.workloads("inference", CATALOG) == selection.workloads("train_step", CATALOG) == []
