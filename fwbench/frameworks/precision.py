@@ -1,4 +1,4 @@
-"""The precision probe: the error of one matrix product and one convolution shows which arithmetic is in force.
+"""The precision probe: errors of a matrix product, a convolution and attention show which arithmetic is in force.
 
 A framework's settings promise an arithmetic; only a result shows it. Rounding both factors to a mantissa of m bits
 leaves a relative error near 2**-(m + 1), so IEEE float64 (52 bits) and float32 (23 bits), TF32 (10 bits) and bfloat16
@@ -6,12 +6,15 @@ leaves a relative error near 2**-(m + 1), so IEEE float64 (52 bits) and float32 
 algorithms (Winograd).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fwbench.record.workload import keeps
 
 # Relative L2 error of the result: from, to. Rounding the factors gives about 4e-16, 2e-7, 3e-4 and 2e-3; cutting their
 # last bits off, as some kernels feed tensor cores, 8e-4 for TF32 and 6e-3 for bfloat16.
@@ -33,12 +36,17 @@ class Operands:
         left, right: matrices of 256 x 256.
         images: 8 x 16 x 16 x 64, batch x height x width x channels.
         kernel: 64 x 64 x 3 x 3, out x in x height x width; applied with stride 1 and one pixel of zero padding.
+        query, key, value: 2 x 4 x 197 x 64, batch x heads x tokens x width; a head's tokens and width are ViT-B/16's,
+            as these decide which kernel of attention PyTorch takes.
     """
 
     left: Array
     right: Array
     images: Array
     kernel: Array
+    query: Array
+    key: Array
+    value: Array
 
 
 class Products(NamedTuple):
@@ -47,10 +55,16 @@ class Products(NamedTuple):
     Attributes:
         matmul: left @ right.
         convolution: batch x height x width x channels.
+        attention: softmax(query @ key' / 8) @ value; None of a lane whose attention nobody has tried.
     """
 
     matmul: NDArray[Any]
     convolution: NDArray[Any]
+    attention: NDArray[Any] | None = None
+
+
+# By how much an error is divided before it is judged: attention is two products, one after the other.
+_PRODUCTS = {"attention": 2.0}
 
 
 def operands() -> Operands:
@@ -60,7 +74,8 @@ def operands() -> Operands:
     def normal(*shape: int) -> Array:
         return rng.standard_normal(shape, dtype=np.float32)
 
-    return Operands(normal(256, 256), normal(256, 256), normal(8, 16, 16, 64), normal(64, 64, 3, 3))
+    products = normal(256, 256), normal(256, 256), normal(8, 16, 16, 64), normal(64, 64, 3, 3)
+    return Operands(*products, *(normal(2, 4, 197, 64) for _ in range(3)))
 
 
 def reference(given: Operands, dtype: type = np.float64) -> Products:
@@ -69,7 +84,10 @@ def reference(given: Operands, dtype: type = np.float64) -> Products:
     windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(1, 2))
     convolution = np.einsum("bhwcij,ocij->bhwo", windows, given.kernel.astype(np.float64), optimize=True)
     matmul = given.left.astype(np.float64) @ given.right.astype(np.float64)
-    return Products(matmul.astype(dtype), convolution.astype(dtype))
+    query, key, value = (array.astype(np.float64) for array in (given.query, given.key, given.value))
+    weights = np.exp(query @ key.swapaxes(-1, -2) / math.sqrt(query.shape[-1]))
+    attention = weights / weights.sum(-1, keepdims=True) @ value
+    return Products(*(array.astype(dtype) for array in (matmul, convolution, attention)))
 
 
 def classify(error: float) -> str:
@@ -81,17 +99,18 @@ def classify(error: float) -> str:
 
 
 def check(asked: str, given: Operands, products: Products) -> dict[str, dict[str, Any]]:
-    """Check the probe's result; return `error` and `arithmetic` of `matmul` and `convolution` for the record.
+    """Check the probe's result; return `error` and `arithmetic` of each of the products for the record.
 
     Raises:
         ArithmeticError: another arithmetic is in force than the one asked for.
     """
-    result = {}
+    result: dict[str, dict[str, Any]] = {}
     for name, exact, computed in zip(Products._fields, reference(given), products, strict=True):
-        error = float(np.linalg.norm(computed.astype(np.float64) - exact) / np.linalg.norm(exact))
-        result[name] = {"error": error, "arithmetic": classify(error)}
+        if exact is not None and computed is not None:
+            error = float(np.linalg.norm(computed.astype(np.float64) - exact) / np.linalg.norm(exact))
+            result[name] = {"error": error, "arithmetic": classify(error / _PRODUCTS.get(name, 1.0))}
     for name, verdict in result.items():
-        if verdict["arithmetic"] != asked:
+        if not keeps(name, verdict["arithmetic"], asked):
             raise ArithmeticError(
                 f"precision {asked} was asked for, but the {name} runs in {verdict['arithmetic']} arithmetic "
                 f"(relative error {verdict['error']:.1e}): its time would carry the wrong label"

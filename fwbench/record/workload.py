@@ -12,6 +12,7 @@ TRAINING = ("train_step", "fit")
 MODES = ("inference", *TRAINING)
 # The benchmarks that price the harness itself have modes of their own.
 HARNESS_MODES = ("dispatch", "fixed")
+# The most exact first.
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
 DEVICES = ("cpu", "gpu")
 OPTIMIZERS = ("adam", "sgd")
@@ -208,3 +209,13 @@ class Workload(Decoded):
 
 
 FIELDS = fields(Workload)
+
+
+def keeps(operation: str, arithmetic: str | None, precision: str) -> bool:
+    """Whether the arithmetic that a probe found in an operation keeps what a workload's precision promises.
+
+    Attention may be more exact: in float32 PyTorch computes it in IEEE arithmetic where TF32 is allowed, too.
+    """
+    if operation == "attention" and arithmetic in PRECISIONS:
+        return PRECISIONS.index(arithmetic) <= PRECISIONS.index(precision)
+    return arithmetic == precision

@@ -14,7 +14,7 @@ from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import CHANGED, PEAK_MEMORY, Measurement
 from fwbench.record.storage import Record
-from fwbench.record.workload import HARNESS_MODES, Workload
+from fwbench.record.workload import HARNESS_MODES, Workload, keeps
 from fwbench.report.units import AtMost
 
 _Item = TypeVar("_Item")
@@ -82,10 +82,8 @@ class Case:
     @property
     def as_asked(self) -> bool:
         """Whether no probe has found another arithmetic than the precision that was asked for."""
-        arithmetics = [
-            probe.get("arithmetic") for m in self.measurements for probe in (m.parity.get("probe") or {}).values()
-        ]
-        return all(arithmetic == self.workload.precision for arithmetic in arithmetics)
+        probes = [probe for m in self.measurements for probe in (m.parity.get("probe") or {}).items()]
+        return all(keeps(name, probe.get("arithmetic"), self.workload.precision) for name, probe in probes)
 
     def surroundings(self, *, threads: bool = True) -> set[str]:
         """What surrounded each process that changes any framework's numbers: variables, and how many CPUs it had.

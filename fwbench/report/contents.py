@@ -149,11 +149,15 @@ class _Stamp:
 
     def arithmetic(self) -> str:
         arithmetics = {
-            f"{m.workload.lane} {probe.get('arithmetic')}"
+            f"{m.workload.lane} {probe.get('arithmetic')}{_of_attention(name, probe, m.workload.precision)}"
             for m in self.measurements
-            for probe in (m.parity.get("probe") or {}).values()
+            for name, probe in (m.parity.get("probe") or {}).items()
         }
         return ", ".join(sorted(arithmetics))
+
+
+def _of_attention(name: str, probe: Mapping[str, Any], precision: str) -> str:
+    return " in attention" if name == "attention" and probe.get("arithmetic") != precision else ""
 
 
 def parity(setting: Setting) -> Table:

@@ -18,6 +18,7 @@ from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import PRECISIONS, Workload
 from tests.tensorflow import TENSORFLOW, XLA
+from tests.unit.fakes import round_mantissa
 
 LANES = ("torch", "torch-compile", "jax", TENSORFLOW, XLA)
 
@@ -41,7 +42,24 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision):
     framework.build(workload, model, draw(model, framework.weight_shapes(model, model.sizes()), 0))
     given = operands()
     result = check(precision, given, framework.probe(workload, given))
-    assert {verdict["arithmetic"] for verdict in result.values()} == {precision}
+    assert {name: verdict["arithmetic"] for name, verdict in result.items()} == dict.fromkeys(
+        ("matmul", "convolution", "attention"), precision
+    )
+
+
+def test_a_kernel_of_attention_in_another_arithmetic_is_refused(monkeypatch):
+    """PyTorch chooses it by itself, whatever is set for products and convolutions."""
+    framework, model, given = load(OWN["torch"].adapter), CATALOG["mlp"], operands()
+    workload = Workload("torch", "mlp")
+    framework.build(workload, model, draw(model, framework.weight_shapes(model, model.sizes()), 0))
+    whole = torch.nn.functional.scaled_dot_product_attention
+
+    def rounding(*factors):
+        return whole(*(torch.from_numpy(round_mantissa(factor.numpy(), 10)) for factor in factors))
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", rounding)
+    with pytest.raises(ArithmeticError, match="the attention runs in tf32"):
+        check("fp32", given, framework.probe(workload, given))
 
 
 class FakeGpu:

@@ -1,5 +1,6 @@
 """The JAX lane."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -89,10 +90,12 @@ class Jax(Framework):
         device = _device(workload)
 
         @functools.partial(jax.jit, compiler_options=chosen(workload, device.platform))
-        def products(left: jax.Array, right: jax.Array, images: jax.Array, kernel: jax.Array) -> list[jax.Array]:
-            return [left @ right, _convolve(images, kernel)]
+        def products(
+            left: jax.Array, right: jax.Array, images: jax.Array, kernel: jax.Array, *attended: jax.Array
+        ) -> list[jax.Array]:
+            return [left @ right, _convolve(images, kernel), _attend(*attended)]
 
-        arrays = products(*_placed(workload, operands.left, operands.right, operands.images, operands.kernel))
+        arrays = products(*_placed(workload, *dataclasses.astuple(operands)))
         return Products(*(np.asarray(array, dtype=np.float64) for array in arrays))
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
@@ -149,6 +152,12 @@ def _convolve(images: jax.Array, kernel: jax.Array) -> jax.Array:
     return jax.lax.conv_general_dilated(
         images, kernel, (1, 1), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "OIHW", "NHWC")
     )
+
+
+def _attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    """Attention as the suite's own network writes it."""
+    scores = jnp.einsum("bhqd,bhkd->bhqk", query / query.shape[-1] ** 0.5, key)
+    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, axis=-1), value)
 
 
 def _compiled(workload: Workload, function: Callable[..., jax.Array], *arrays: jax.Array) -> Callable[[], jax.Array]:

@@ -1,5 +1,6 @@
 """The TensorFlow lanes: `tensorflow` (`tf.function`) and `tensorflow-xla` (compiled by XLA)."""
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -94,16 +95,15 @@ class TensorFlow(Framework):
         return {"tensor_float_32": workload.precision == "tf32"}
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        def products(left: Any, right: Any, images: Any, kernel: Any) -> tuple[Any, Any]:
-            return tf.matmul(left, right), tf.nn.conv2d(images, kernel, 1, "SAME")
+        def products(left: Any, right: Any, images: Any, kernel: Any, query: Any, key: Any, value: Any) -> list[Any]:
+            scores = tf.matmul(query / query.shape[-1] ** 0.5, key, transpose_b=True)
+            mixed = tf.matmul(tf.nn.softmax(scores), value)
+            return [tf.matmul(left, right), tf.nn.conv2d(images, kernel, 1, "SAME"), mixed]
 
         call = tf.function(products, autograph=False, jit_compile=_compiled(workload))
-        kernel = operands.kernel.transpose(2, 3, 1, 0)
+        taken = dataclasses.replace(operands, kernel=operands.kernel.transpose(2, 3, 1, 0))
         with tf.device(device_of(workload)):
-            given = [
-                tf.cast(array, DTYPE[workload.precision])
-                for array in (operands.left, operands.right, operands.images, kernel)
-            ]
+            given = [tf.cast(array, DTYPE[workload.precision]) for array in dataclasses.astuple(taken)]
             return Products(*(tf.cast(product, tf.float64).numpy() for product in call(*given)))
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:

@@ -1,5 +1,6 @@
 """The PyTorch lanes: `torch` (eager) and `torch-compile`, each on its recommended fast path."""
 
+import dataclasses
 import importlib
 import os
 import re
@@ -94,20 +95,22 @@ class Torch(Framework):
         }
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        device, dtype = device_of(workload, self.ranks), DTYPE[workload.precision]
+        device = device_of(workload, self.ranks)
 
-        def products(left: Tensor, right: Tensor, images: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-            return left @ right, functional.conv2d(images, kernel, padding=1)
+        def products(
+            left: Tensor, right: Tensor, images: Tensor, kernel: Tensor, query: Tensor, key: Tensor, value: Tensor
+        ) -> list[Tensor]:
+            mixed = functional.scaled_dot_product_attention(query, key, value)
+            return [left @ right, functional.conv2d(images, kernel, padding=1), mixed]
 
         call = torch.compile(products, mode=compile_mode(device)) if workload.lane == "torch-compile" else products
-        left, right, images, kernel = (
-            torch.from_numpy(array).to(device, dtype)
-            for array in (operands.left, operands.right, operands.images, operands.kernel)
+        left, right, images, kernel, *attended = (
+            torch.from_numpy(array).to(device, DTYPE[workload.precision]) for array in dataclasses.astuple(operands)
         )
-        matmul, convolution = call(
-            left, right, images.permute(0, 3, 1, 2), kernel.contiguous(memory_format=torch.channels_last)
-        )
-        return Products(matmul.double().cpu().numpy(), convolution.permute(0, 2, 3, 1).double().cpu().numpy())
+        kernel = kernel.contiguous(memory_format=torch.channels_last)
+        found = call(left, right, images.permute(0, 3, 1, 2), kernel, *attended)
+        matmul, convolution, attention = (tensor.double().cpu().numpy() for tensor in found)
+        return Products(matmul, convolution.transpose(0, 2, 3, 1), attention)
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
         factors = _placed(workload, left, right)

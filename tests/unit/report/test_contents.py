@@ -4,9 +4,11 @@ import dataclasses
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from fwbench.record.reading import Record
 from fwbench.report import contents
-from fwbench.report.cases import settings
+from fwbench.report.cases import cases, settings
 from tests.unit.recorded import MACHINE, measured, metric, proof
 
 
@@ -78,3 +80,20 @@ def test_what_differs_between_the_records_of_one_machine_is_told():
     (found,) = settings(records)
     told = {row(contents.fingerprint(found), n)["what"]: row(contents.fingerprint(found), n)["is"] for n in range(9)}
     assert (told["machine: kernel"], told["machine: cpu"]) == ("Linux 6.1, Linux 6.2", "Some CPU")
+
+
+@pytest.mark.parametrize(
+    ("precision", "attention", "as_asked", "told"),
+    [
+        ("tf32", "fp32", True, "torch fp32 in attention, torch tf32"),
+        ("tf32", "tf32", True, "torch tf32"),
+        ("fp32", "tf32", False, "torch fp32, torch tf32 in attention"),
+        ("tf32", "unknown", False, "torch tf32, torch unknown in attention"),
+    ],
+)
+def test_attention_may_be_more_exact_than_the_precision_and_the_table_says_so(precision, attention, as_asked, told):
+    probe = {"matmul": {"error": 1e-7, "arithmetic": precision}, "attention": {"error": 1e-7, "arithmetic": attention}}
+    given = measured(precision=precision, parity={"weights": "abc", "probe": probe})
+    (case,) = cases([given])
+    assert case.as_asked == as_asked
+    assert row(contents.parity(setting(given)))["arithmetic"] == told
