@@ -211,6 +211,40 @@ def test_torch_all_that_a_network_holds_is_found_on_the_gpu_that_is_not_here():
     assert module(**inputs).isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("precision", "target", "layout"),
+    [
+        # Milliseconds a call of ResNet-50 on an H200 in IEEE float32: 11.2, and 13.0 in channels_last.
+        ("fp32", "h100", "contiguous"),
+        ("fp64", "h100", "contiguous"),
+        ("tf32", "h100", "channels_last"),
+        ("bf16", "h100", "channels_last"),
+        ("fp32", "", "channels_last"),
+        ("bf16", "", "channels_last"),
+    ],
+)
+def test_images_and_kernels_lie_as_the_device_computes_them_fastest(precision, target, layout):
+    program = built(Workload("torch", "cnn", "inference", 2, precision=precision, target=target or None))
+    assert program.settings["memory_format"] == layout
+    lying = [*program.inputs.values(), *(weight for weight in program.module.parameters() if weight.ndim == 4)]
+    assert len(lying) == 4
+    for tensor in lying:
+        assert tensor.is_contiguous() == (layout == "contiguous")
+        assert tensor.is_contiguous(memory_format=torch.channels_last) == (layout == "channels_last")
+
+
+def test_the_layout_of_a_gpu_changes_no_output(monkeypatch):
+    def output():
+        program = built(Workload("torch", "cnn", "inference", 2))
+        with program.session():
+            program.step()
+        return program.output()
+
+    expected = output()
+    monkeypatch.setattr("fwbench.frameworks.torch.program.memory_format", lambda workload: torch.contiguous_format)
+    np.testing.assert_allclose(output(), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("lane", ["torch", "torch-compile"])
 def test_torch_dispatches_for_cuda_what_it_dispatches_on_the_cpu_of_a_network_without_kernels_of_their_own(lane):
     here = built(Workload("torch", "cnn", "inference", 8))
@@ -221,7 +255,7 @@ def test_torch_dispatches_for_cuda_what_it_dispatches_on_the_cpu_of_a_network_wi
     there = told(program)
     assert (there.operators, there.dtypes, there.flops) == (run.operators, run.dtypes, run.flops)
     assert there.digest != run.digest
-    program.module.to(memory_format=torch.contiguous_format)
+    program.module.to(memory_format=torch.channels_last)
     assert told(program).digest != there.digest
 
 

@@ -18,7 +18,7 @@ from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
 from fwbench.frameworks.torch.networks import initial, network, shapes
-from fwbench.frameworks.torch.program import DTYPE, compile_mode, device_of
+from fwbench.frameworks.torch.program import DTYPE, compile_mode, device_of, memory_format
 from fwbench.frameworks.torch.rotating import RotatingInference
 from fwbench.frameworks.torch.staging import StagedTraining
 from fwbench.frameworks.torch.training import TrainStep
@@ -95,7 +95,7 @@ class Torch(Framework):
         }
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        device = device_of(workload, self.ranks)
+        device, layout = device_of(workload, self.ranks), memory_format(workload)
 
         def products(
             left: Tensor, right: Tensor, images: Tensor, kernel: Tensor, query: Tensor, key: Tensor, value: Tensor
@@ -107,8 +107,8 @@ class Torch(Framework):
         left, right, images, kernel, *attended = (
             torch.from_numpy(array).to(device, DTYPE[workload.precision]) for array in dataclasses.astuple(operands)
         )
-        kernel = kernel.contiguous(memory_format=torch.channels_last)
-        found = call(left, right, images.permute(0, 3, 1, 2), kernel, *attended)
+        images = images.permute(0, 3, 1, 2).contiguous(memory_format=layout)
+        found = call(left, right, images, kernel.contiguous(memory_format=layout), *attended)
         matmul, convolution, attention = (tensor.double().cpu().numpy() for tensor in found)
         return Products(matmul, convolution.transpose(0, 2, 3, 1), attention)
 

@@ -71,10 +71,10 @@ class Placed(Program):
         elif dtype is torch.float64:
             module = module.double()
         module = module.to(self.device)
+        self.memory_format = memory_format(workload)
         if any(given.image for given in model.inputs.values()):
-            # cuDNN's and oneDNN's own layout.
-            module = module.to(memory_format=torch.channels_last)
-            self.settings["memory_format"] = "channels_last"
+            module = module.to(memory_format=self.memory_format)
+            self.settings["memory_format"] = str(self.memory_format).removeprefix("torch.").removesuffix("_format")
         if self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True
             self.settings["cudnn.benchmark"] = True
@@ -88,7 +88,11 @@ class Placed(Program):
         self.kernels: int | None = None
 
     def _placed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-        return place_inputs(self.model, arrays, self.device, self.dtype)
+        placed = place_inputs(self.model, arrays, self.device, self.dtype)
+        return {
+            name: tensor.contiguous(memory_format=self.memory_format) if self.model.inputs[name].image else tensor
+            for name, tensor in placed.items()
+        }
 
     def _blame(self, error: Exception, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
         """Find out whether the network or its compiler failed, after a call with these arguments raised an error.
@@ -302,6 +306,17 @@ def device_of(workload: Workload, ranks: Ranks | None = None) -> torch.device:
     if workload.device == "cpu":
         return torch.device("cpu")
     return torch.device("cuda", own_gpu(ranks)) if ranks else torch.device("cuda")
+
+
+def memory_format(workload: Workload) -> torch.memory_format:
+    """The layout of images and of convolutions' weights.
+
+    channels_last is oneDNN's own, and that of a GPU's tensor cores. IEEE float32 and float64 do not run on these, and
+    cuDNN computes them faster in PyTorch's own layout.
+    """
+    on_gpu = workload.device == "gpu" or bool(workload.target)
+    slow = on_gpu and workload.precision in ("fp64", "fp32")
+    return torch.contiguous_format if slow else torch.channels_last
 
 
 def compile_mode(device: torch.device) -> str:
