@@ -177,6 +177,12 @@ _COMPILED = dataclasses.replace(
     profiles=("paper",),
     gpu_profiles=("quick",),
 )
+# Measured only when they are asked for.
+_ASKED = dataclasses.replace(_COMPILED, profiles=(), gpu_profiles=())
+_MAX = dataclasses.replace(_ASKED, name="torch-compile-max", title="PyTorch (torch.compile, max-autotune)")
+_STEP = dataclasses.replace(
+    _ASKED, name="torch-compile-step", title="PyTorch (torch.compile, whole training step)", processes={}
+)
 _JAX = Lane(
     name="jax",
     framework="jax",
@@ -259,7 +265,9 @@ _NOOP = Lane(
 )
 
 # fwbench's own, by name.
-OWN: Mapping[str, Lane] = {lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _TENSORFLOW, _TENSORFLOW_XLA, _NOOP)}
+OWN: Mapping[str, Lane] = {
+    lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _TENSORFLOW, _TENSORFLOW_XLA, _MAX, _STEP, _NOOP)
+}
 
 BASELINE = next(lane for lane in OWN.values() if lane.baseline)
 

@@ -24,6 +24,28 @@ def built(workload):
     return framework.build(workload, model, weights)
 
 
+@pytest.mark.parametrize(
+    ("lane", "device", "mode"),
+    [
+        ("torch", "cuda", None),
+        ("torch-compile", "cuda", "reduce-overhead"),
+        ("torch-compile", "cpu", "default"),
+        ("torch-compile-step", "cuda", "reduce-overhead"),
+        ("torch-compile-max", "cuda", "max-autotune"),
+        ("torch-compile-max", "cpu", "max-autotune-no-cudagraphs"),
+    ],
+)
+def test_each_lane_compiles_in_its_mode_and_counts_on_graphs_on_a_gpu_alone(monkeypatch, lane, device, mode):
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda call, mode: asked.append(mode) or call)
+    program = built(Workload("torch", "mlp"))
+    program.lane, program.device = lane, torch.device(device)
+    program._compiled(program.module)
+    assert asked == [mode] * bool(mode)
+    assert (program.settings.get("compile_mode"), program.compiles) == (mode, bool(mode))
+    assert program.may_replay == (device == "cuda" and lane != "torch")
+
+
 @pytest.fixture
 def replaying(monkeypatch):
     monkeypatch.setattr(Placed, "may_replay", True)

@@ -183,7 +183,8 @@ class Session:
 def installed() -> list[Lane]:
     """The lanes that can measure the model here; looks find the others."""
     networks = complete(CATALOG[_MODEL]).networks
-    return [lane for lane in public_lanes() if lane.framework in networks and not lacking(lane)]
+    usual = [lane for lane in public_lanes() if lane.profiles or lane.gpu_profiles]
+    return [lane for lane in usual if lane.framework in networks and not lacking(lane)]
 
 
 def smallest_step(now: Callable[[], float] = time.perf_counter) -> float:

@@ -1,4 +1,4 @@
-"""The PyTorch lanes: `torch` (eager) and `torch-compile`, each on its recommended fast path."""
+"""The PyTorch lanes: `torch` (eager) and those of `torch.compile`, each on its recommended fast path."""
 
 import dataclasses
 import importlib
@@ -20,8 +20,9 @@ from fwbench.frameworks.torch import compiling, parallel, target
 from fwbench.frameworks.torch.networks import initial, network, shapes
 from fwbench.frameworks.torch.program import DTYPE, compile_mode, device_of, memory_format
 from fwbench.frameworks.torch.rotating import RotatingInference
-from fwbench.frameworks.torch.staging import StagedTraining
+from fwbench.frameworks.torch.staging import StagedTraining, StagedWholeStep
 from fwbench.frameworks.torch.training import TrainStep
+from fwbench.frameworks.torch.whole import LANE, WholeStep
 from fwbench.frameworks.training import HORIZON, classifies
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
@@ -29,7 +30,7 @@ from fwbench.record.workload import MODES, TRAINING, Workload
 
 
 class Torch(Framework):
-    """Both lanes; a workload over several devices has a process for each."""
+    """All of them; a workload over several devices has a process for each."""
 
     def join(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -60,6 +61,8 @@ class Torch(Framework):
                 return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
             if torch.cuda.get_device_capability() < (8, 0):
                 return f"{torch.cuda.get_device_name()} has no TF32 arithmetic: ask for fp32 or bf16"
+        if workload.lane == LANE and (workload.mode not in TRAINING or workload.accumulate > 1 or workload.remat):
+            return f"the lane {LANE} compiles training steps, without accumulation and remat: measure torch-compile"
         if workload.mode in TRAINING:
             parameters = network(model, model.sizes(workload.axes)).parameters()
             if not any(parameter.requires_grad for parameter in parameters):
@@ -79,6 +82,8 @@ class Torch(Framework):
         if workload.mode == "inference":
             return RotatingInference(workload, model, weights, self.ranks)
         staged = workload.mode == "fit" and workload.device == "gpu"
+        if workload.lane == LANE:
+            return (StagedWholeStep if staged else WholeStep)(workload, model, weights, horizon)
         return (StagedTraining if staged else TrainStep)(workload, model, weights, horizon, ranks=self.ranks)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:
@@ -103,7 +108,8 @@ class Torch(Framework):
             mixed = functional.scaled_dot_product_attention(query, key, value)
             return [left @ right, functional.conv2d(images, kernel, padding=1), mixed]
 
-        call = torch.compile(products, mode=compile_mode(device)) if workload.lane == "torch-compile" else products
+        mode = compile_mode(workload.lane, device)
+        call = torch.compile(products, mode=mode) if mode else products
         left, right, images, kernel, *attended = (
             torch.from_numpy(array).to(device, DTYPE[workload.precision]) for array in dataclasses.astuple(operands)
         )
@@ -128,7 +134,7 @@ class Torch(Framework):
         return _waiting(workload, lambda: target.copy_(source)), "PyTorch"
 
     def preload(self, lane: str) -> None:
-        if lane == "torch-compile":
+        if compile_mode(lane, torch.device("cpu")):
             # Imported now, so that compile time does not include the compiler's import.
             importlib.import_module("torch._dynamo")
             importlib.import_module("torch._inductor.compile_fx")

@@ -105,16 +105,16 @@ class Placed(Program):
         if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
             return
         with faults(f"the network of {self.model.name}", too_large(self.model.inputs)):
-            if self.lane != "torch-compile":
+            if not self.compiles:
                 raise error
             with torch.compiler.set_stance("force_eager"):
                 call(*args, **kwargs)
 
     def _compiled(self, call: Callable[P, T]) -> Callable[P, T]:
         """The lane's call of the module: compiled, or as it is."""
-        if self.lane != "torch-compile":
+        mode = compile_mode(self.lane, self.device)
+        if mode is None:
             return call
-        mode = compile_mode(self.device)
         self.settings |= {"compile_mode": mode, "compile_cache": "cold"}
         compiled: Callable[P, T] = torch.compile(call, mode=mode)
         return compiled
@@ -123,7 +123,7 @@ class Placed(Program):
         return self.ranks.agree(value) if self.ranks else value
 
     def compile(self) -> CompileTimes:
-        if self.lane != "torch-compile":
+        if not self.compiles:
             return CompileTimes(None, None, "eager mode runs operator by operator; nothing is compiled")
         from torch._dynamo.utils import calculate_time_spent
         from torch._inductor import metrics
@@ -137,7 +137,7 @@ class Placed(Program):
         if "entire_frame_compile" not in spent or "backend_compile" not in spent:
             return CompileTimes(None, total)
         trace = spent["entire_frame_compile"] - spent["backend_compile"]
-        # Forward and backward pass without the optimizer's step, which JAX does not make here either.
+        # Where the optimizer is no part of it, without its step, which JAX does not make here either.
         return CompileTimes(trace, spent["total_wall_time"] - trace)
 
     def wait(self) -> None:
@@ -164,9 +164,14 @@ class Placed(Program):
         return [*self.inputs.values(), *self.module.parameters(), *self.module.buffers()]
 
     @property
+    def compiles(self) -> bool:
+        """Whether the lane compiles anything."""
+        return compile_mode(self.lane, self.device) is not None
+
+    @property
     def may_replay(self) -> bool:
         """Whether Inductor is asked for CUDA graphs, which it may still skip."""
-        return self.settings.get("compile_mode") == "reduce-overhead"
+        return self.settings.get("compile_mode") in {modes["cuda"] for modes in _MODES.values()}
 
     @property
     def replays(self) -> bool:
@@ -208,7 +213,7 @@ class Placed(Program):
         return Metric(seconds / _PROFILED, f"{source}: {library}'s all-reduces, some during the backward pass")
 
     def compilations(self) -> int | None:
-        if self.lane != "torch-compile":
+        if not self.compiles:
             return None
         from torch._dynamo.utils import counters
 
@@ -218,7 +223,7 @@ class Placed(Program):
         return recorded(self.call_and_wait, calls, self.device)
 
     def fingerprint(self) -> Fingerprint:
-        compiled = self.lane == "torch-compile"
+        compiled = self.compiles
         if self.may_replay:
             self.settings["cudagraphs"] = graphs.outcome()
         # The code that Dynamo traces: compiled code dispatches nothing.
@@ -319,7 +324,15 @@ def memory_format(workload: Workload) -> torch.memory_format:
     return torch.contiguous_format if slow else torch.channels_last
 
 
-def compile_mode(device: torch.device) -> str:
-    """The recommended mode of `torch.compile`."""
-    # reduce-overhead records CUDA graphs, of which a CPU has none.
-    return "reduce-overhead" if device.type == "cuda" else "default"
+# By lane the mode of `torch.compile` on a GPU, which records CUDA graphs, and on a CPU, which has none.
+_USUAL = {"cuda": "reduce-overhead", "cpu": "default"}
+_MODES = {
+    "torch-compile": _USUAL,
+    "torch-compile-step": _USUAL,
+    "torch-compile-max": {"cuda": "max-autotune", "cpu": "max-autotune-no-cudagraphs"},
+}
+
+
+def compile_mode(lane: str, device: torch.device) -> str | None:
+    """The mode in which a lane compiles; None: it does not."""
+    return _MODES[lane][device.type] if lane in _MODES else None

@@ -9,6 +9,7 @@ from torch import Tensor
 from fwbench.data import Images
 from fwbench.frameworks.slices import share
 from fwbench.frameworks.torch.training import TrainStep
+from fwbench.frameworks.torch.whole import WholeStep
 
 
 class StagedTraining(TrainStep):
@@ -30,3 +31,7 @@ class StagedTraining(TrainStep):
             self._staged = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
         self._staged.copy_(source)
         return self._staged.numpy()
+
+
+class StagedWholeStep(StagedTraining, WholeStep):
+    """The same in one graph."""

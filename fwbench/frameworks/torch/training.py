@@ -51,7 +51,7 @@ class TrainStep(Placed, Trainer):
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
         if workload.remat:
-            rematerialise(self.module, compiled=self.lane == "torch-compile")
+            rematerialise(self.module, compiled=self.compiles)
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         rate = learning_rate(workload)
         self.optimizer: torch.optim.Optimizer
@@ -65,7 +65,7 @@ class TrainStep(Placed, Trainer):
         self.module.train()
         self.network = averaging(self.module, ranks, self.device)
         if ranks:
-            compiled = ", compiled in parts around its communication" if self.lane == "torch-compile" else ""
+            compiled = ", compiled in parts around its communication" if self.compiles else ""
             self.settings["data_parallel"] = f"DistributedDataParallel{compiled}"
         self.criterion = criterion(model)
         # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
@@ -77,7 +77,7 @@ class TrainStep(Placed, Trainer):
         self.seed = workload.seed + ((ranks.rank if ranks else 0) << 32)
         self.moment = FIRST_MOMENT[workload.optimizer]
         torch.manual_seed(self.seed)
-        self.call = self._compiled(self._loss)
+        self.call: Callable[..., tuple[Tensor, Tensor]] = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
         # A CUDA graph writes the next part's gradients to the same memory, so parts are summed in tensors of our own.
         self.own_gradients = self.parts > 1 and self.may_replay
@@ -89,7 +89,7 @@ class TrainStep(Placed, Trainer):
         self._scores: list[Tensor] = []
 
     def compile(self) -> CompileTimes:
-        if self.fits and self.lane == "torch-compile":
+        if self.fits and self.compiles:
             return CompileTimes(None, None, "torch.compile compiles within the first training step")
         return super().compile()
 
@@ -203,10 +203,14 @@ class TrainStep(Placed, Trainer):
         """A batch's targets on the device, or this rank's slice of them."""
         return place(share(self.ranks, targets), self.device, self.dtype)
 
-    def _loss(self, *part: Tensor) -> tuple[Tensor, Tensor]:
-        """This part's share of the batch's mean loss; right answers, counted in mode `fit` alone."""
+    def _loss(self, *part: Tensor, network: Callable[..., Any] | None = None) -> tuple[Tensor, Tensor]:
+        """This part's share of the batch's mean loss; right answers, counted in mode `fit` alone.
+
+        Args:
+            network: in place of the program's own.
+        """
         given, wanted = part[: len(self.inputs)], part[len(self.inputs) :]
-        output = self._output(self.network, *given)
+        output = self._output(self.network if network is None else network, *given)
         loss = self.criterion(output, *wanted) / self.parts
         hits = (_rank(output.detach(), *wanted) < 1).float().sum() if self.fits else loss.detach()
         return loss, hits
@@ -226,7 +230,7 @@ class TrainStep(Placed, Trainer):
         hits = [((rank < k) & counted).sum() for k in (1, 5)]
         return torch.stack([loss, *hits, counted.sum()]).double()
 
-    def _output(self, network: torch.nn.Module, *given: Tensor) -> Tensor:
+    def _output(self, network: Callable[..., Any], *given: Tensor) -> Tensor:
         positional, named = called_with(dict(zip(self.inputs, given, strict=True)))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed):
             returned = network(*positional, **named)
