@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,9 @@ _VALID = 30 * 86400.0
 
 # Seconds from which on a probe of the arithmetic is worth a fact: XLA needs four on a GPU. Others probe each time.
 WORTH = 1.0
+
+# What is added to a fact's name for the folder of its files.
+_FILES = ".files"
 
 _T = TypeVar("_T")
 
@@ -46,6 +50,9 @@ RESTING = Kind("resting", "run", None)
 # A lane's own ceilings, and the highest `compute_ceiling` of a precision in this run.
 CEILINGS = Kind("ceilings", "days", "run")
 HIGHEST = Kind("highest", "run", "run")
+# What compilers made of a workload, in a folder beside the fact, and how long they took. Load slows compiling, too, and
+# the metric of a fact says in which benchmark it was measured.
+COMPILED = Kind("compiled", "days", "days")
 # Whether an undisturbed record of this run has a lane's ceilings.
 TOLD = Kind("told", "run", None)
 
@@ -120,9 +127,29 @@ class Facts:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 files.write(path, json.dumps(stored))
 
+    def folder(self, kind: Kind, conditions: Mapping[str, Any]) -> Path:
+        """The folder of the files that belong to a fact."""
+        return self._path(kind, conditions).with_suffix(_FILES)
+
+    def outdated_folders(self) -> list[Path]:
+        """Folders of files whose facts hold no longer."""
+        outdated = []
+        for each in Path(self._message["folder"]).glob(f"*{_FILES}"):
+            fact = each.with_suffix("")
+            if not fact.exists() or time.time() - fact.stat().st_mtime > _VALID:
+                outdated.append(each)
+        return outdated
+
     def _path(self, kind: Kind, conditions: Mapping[str, Any]) -> Path:
         key = json.dumps([kind.name, self._message["machine"], conditions], sort_keys=True)
         return Path(self._message["folder"], hashlib.sha256(key.encode()).hexdigest()[:16])
+
+
+def provide(folder: Path, caches: Path) -> None:
+    """Copy all files that are kept with facts in a folder to where processes that take turns look for them."""
+    for kept in folder.glob(f"*{_FILES}"):
+        with contextlib.suppress(OSError, shutil.Error):
+            shutil.copytree(kept, caches, dirs_exist_ok=True)
 
 
 def content(metrics: Mapping[str, Metric]) -> dict[str, Any]:

@@ -29,9 +29,8 @@ from fwbench.worker.turns.taken import SLOW
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# To guess how long a first round takes: the calls of each lane outside its turns; the seconds in which servers start;
-# and the time to load a cached program, as a share of its compile time.
-_CALLS, _START, _LOADING = 6, 3.0, 0.25
+# To guess how long a first round takes: calls of each lane outside its turns, and the seconds in which servers start.
+_CALLS, _START = 6, 3.0
 
 
 # Lanes that take turns share light load: twice as much as disturbs one process leaves their ratio as it is
@@ -167,7 +166,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         # A lane without a median latency made few calls, so its calls are taken to be slow.
         latencies = [m.value("latency_p50") or SLOW for m in own.values()]
         seconds = _START + _CALLS * sum(latencies) + amounts.turns(max(latencies), len(lanes))
-        seconds += sum(m.stages.get("build", 0.0) + _LOADING * m.stages.get("compile", 0.0) for m in own.values())
+        seconds += sum(m.stages.get("build", 0.0) + m.loading for m in own.values())
         # Rounds from an earlier part of the run, if all lanes played them.
         shared = set.intersection(*({turns["begun"] for turns in m.turns} for m in own.values()))
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}

@@ -123,7 +123,12 @@ class Plan:
 
 
 def estimates(
-    benchmarks: Mapping[str, _Asked], storage: Path, machine: Machine, processes: int = 1, duet: bool = False
+    benchmarks: Mapping[str, _Asked],
+    storage: Path,
+    machine: Machine,
+    processes: int = 1,
+    duet: bool = False,
+    kept: bool = False,
 ) -> tuple[dict[str, Estimate | None], datetime | None]:
     """The estimate of each benchmark, and when the newest record was begun that some of them rest on.
 
@@ -132,10 +137,11 @@ def estimates(
         storage: the folder of records.
         processes: that measure each workload one after another.
         duet: whether the benchmarks take turns with another revision's.
+        kept: whether a GPU's programs are loaded that an earlier run has compiled.
     """
     # Without an energy counter nothing is waited for.
     metered = not isinstance(counter(machine.device), str)
-    recorded, made = _recorded(benchmarks.values(), storage, machine, metered, duet)
+    recorded, made = _recorded(benchmarks.values(), storage, machine, metered, duet, kept)
     pending: dict[str, Estimate | None] = {}
     lanes: set[str] = set()
     # Whose ceilings and arithmetic are known (`fwbench.machine.facts`).
@@ -160,7 +166,7 @@ def estimates(
 
 
 def _recorded(
-    asked: Iterable[_Asked], storage: Path, machine: Machine, metered: bool, duet: bool
+    asked: Iterable[_Asked], storage: Path, machine: Machine, metered: bool, duet: bool, kept: bool
 ) -> tuple[dict[_Asked, float], datetime | None]:
     """The seconds that the newest journals of this machine tell, and when the newest of these was begun."""
     protocols: dict[Workload, set[Protocol]] = defaultdict(set)
@@ -180,14 +186,14 @@ def _recorded(
                 (m.workload, protocol): seconds
                 for m in record.measurements
                 for protocol in protocols.get(m.workload, ())
-                if (seconds := _last(m, protocol, metered, duet)) is not None
+                if (seconds := _last(m, protocol, metered, duet, kept)) is not None
             }
             made = made or (record.made if found else None)
             known = found | known
     return known, made
 
 
-def _last(measured: Measurement, protocol: Protocol, metered: bool, duet: bool) -> float | None:
+def _last(measured: Measurement, protocol: Protocol, metered: bool, duet: bool, kept: bool) -> float | None:
     """The seconds that a measurement took, with this protocol's windows in place of its own; None: it tells nothing."""
     spent = sum(measured.stages.values()) + (measured.overhead_s or 0.0)
     if measured.failure:
@@ -201,6 +207,8 @@ def _last(measured: Measurement, protocol: Protocol, metered: bool, duet: bool) 
     # Later runs take these over.
     probe = measured.stages.get("probe", 0.0)
     spent -= measured.stages.get(CEILING, 0.0) + probe * (probe >= WORTH)
+    if kept and measured.workload.device == "gpu" and "compile" in measured.stages:
+        spent += measured.loading - measured.stages["compile"]
     if measured.workload.mode == "fit" or measured.protocol == protocol.to_json():
         return spent
     call = statistics.median(measured.samples) if measured.samples else 0.0

@@ -221,7 +221,8 @@ class Run:
         self._turning = not self._is_duet and may_follow(self.selection, measured.values())
         turns = functools.partial(seconds_left, self._begun, self.selection.minutes) if self._turning else None
         at_once = len(self._pool) if self._pool else 1
-        planned = plan.estimates(left, self._storage, self.machine, self.selection.processes, self._is_duet)
+        selected, duet = self.selection, self._is_duet
+        planned = plan.estimates(left, self._storage, self.machine, selected.processes, duet, kept=selected.minutes > 0)
         self._plan = plan.Plan(*planned, self._is_duet, at_once, turns)
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext

@@ -8,6 +8,7 @@ from fwbench.engines.pool import Pool
 from fwbench.errors import UserError
 from fwbench.gates import Gate
 from fwbench.machine import Machine
+from fwbench.machine.facts import provide
 from fwbench.models.project import Project
 from fwbench.plugin.resuming import Resumed
 from fwbench.record.journal import ROUND, Journal
@@ -71,7 +72,11 @@ class Session:
         self.rounds = list(resumed.rounds)
         self.has_time: Callable[[], bool] = lambda: True
         self.unkept = ""
+        facts = storage / "facts"
         self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
+        if self.caches and selection.device == "gpu":
+            # An earlier part of the run may have compiled what takes turns.
+            provide(facts, self.caches.path)
         self._workers = Workers(
             machine,
             selection.device,
@@ -79,7 +84,7 @@ class Session:
             project,
             fit_batch=selection.fit_batch,
             patience=selection.patience,
-            facts=storage / "facts",
+            facts=facts,
             compiled=self.caches.path if self.caches else None,
         )
         self._pool = pool

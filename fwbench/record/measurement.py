@@ -97,9 +97,24 @@ WAITING = "waiting for quiet"
 CEILING = "ceilings"
 # What a worker says that it does.
 STAGES = (
-    *("join", "data", "build", "compile", "probe", "training", "test", "warm-up", WAITING, "latency", "throughput"),
+    *(
+        "join",
+        "data",
+        "build",
+        "compile",
+        "load",
+        "probe",
+        "training",
+        "test",
+        "warm-up",
+        WAITING,
+        "latency",
+        "throughput",
+    ),
     *("memory", "energy", "communication", "check", "program", "device time", CEILING),
 )
+# How long loading a program takes, as a share of compiling it, where nobody has measured it.
+_LOADING = 0.25
 # The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
 FALLBACK = "fallback_flags"
 # The setting that names those settings that the network's own code has changed; `fwbench.worker.process.witness`, which
@@ -296,6 +311,11 @@ class Measurement(Decoded):
     def compiling(self) -> float | None:
         """Seconds of tracing and compiling together; None where compiling was not measured."""
         return compiling(self.value("trace_time"), self.value("compile_time"))
+
+    @property
+    def loading(self) -> float:
+        """Seconds in which a process that loads what was compiled makes the program ready."""
+        return self.stages.get("load", _LOADING * self.stages.get("compile", 0.0))
 
     def beside(self, other: "Measurement", rerun: bool = False) -> "Measurement":
         """This one, with another one of the same workload as an attempt that was disturbed more.

@@ -267,6 +267,8 @@ class Workers:
             "python": self._pythons.get(LANES[workload.lane].framework),
             "protocol": protocol.to_json(),
             "facts": machine_facts.asked(self._folder(), self._run, self._machine),
+            # On a CPU compiling takes a small part of a run.
+            "keep": self._compiled is not None and self._device == "gpu",
             # The lane that measures the harness's own cost is compared with no other, so it need not wait.
             "patience": 0.0 if LANES[workload.lane].internal else self._patience,
             # As the user set it: the worker's own variable names only the GPU that is measured.

@@ -36,7 +36,7 @@ def join(job: Job, framework: Framework, ranks: Ranks) -> None:
     facts = {
         "Python": ".".join(map(str, sys.version_info[:3])),
         **versions_of(job.lane),
-        "fwbench's sources": _sources(),
+        "fwbench's sources": package_sources(),
         **{f"the source of {module}": digest for module, digest in own.items()},
     }
     same(job, facts)
@@ -109,7 +109,7 @@ def starting_weights(job: Job) -> Weights:
     return canonical(job.workload.weights, job.model, job.shapes, job.workload.seed, job.start)
 
 
-def _sources() -> str:
+def package_sources() -> str:
     """Digest of this fwbench's source files."""
     package = Path(__file__).resolve().parents[2]
     sha = hashlib.sha256()

@@ -36,13 +36,13 @@ def probe(job: Job, framework: Framework) -> None:
         return {name: {**verdict, "arithmetic": precision} for name, verdict in taken.items()}
 
     with job.stage("probe"):
-        conditions = _conditions(job, framework)
-        known = job.facts.known(ARITHMETIC, conditions, same)
+        under = conditions(job, framework)
+        known = job.facts.known(ARITHMETIC, under, same)
         if known is None:
             given, begun = operands(), time.perf_counter()
             known = check(precision, given, framework.probe(job.workload, given))
             if time.perf_counter() - begun >= WORTH:
-                job.facts.note(ARITHMETIC, conditions, known)
+                job.facts.note(ARITHMETIC, under, known)
         job.parity["probe"] = known
 
 
@@ -78,29 +78,29 @@ def limits(job: Job, framework: Framework) -> None:
     """The machine's ceilings, on the first record of a run that has them of this lane, precision and settings."""
     if not job.facts.shared:
         return
-    workload, conditions = job.workload, _conditions(job, framework)
-    if job.facts.known(TOLD, conditions, lambda content, found: True):
+    workload, under = job.workload, conditions(job, framework)
+    if job.facts.known(TOLD, under, lambda content, found: True):
         return
     precision = {"precision": workload.precision}
     # On a CPU lanes are too different: PyTorch's convolutions beat what XLA reaches there, and the other way round.
     highest = job.facts.known(HIGHEST, precision, lambda rate, found: float(rate)) if workload.device == "gpu" else None
     # Alone a lane measures all of them, and beside another one its own product.
-    found = job.facts.known(CEILINGS, {**conditions, "all": True}, metrics)
+    found = job.facts.known(CEILINGS, {**under, "all": True}, metrics)
     if found is None and highest:
-        found = job.facts.known(CEILINGS, {**conditions, "all": False}, metrics)
+        found = job.facts.known(CEILINGS, {**under, "all": False}, metrics)
     if found is None:
         with job.stage(CEILING):
             found = ceilings(framework, workload, job.clock, highest)
         if all(metric.value is not None for metric in found.values()):
-            job.facts.note(CEILINGS, {**conditions, "all": highest is None}, content(found))
+            job.facts.note(CEILINGS, {**under, "all": highest is None}, content(found))
     job.metrics.update(found)
-    job.facts.note(TOLD, conditions, True)
+    job.facts.note(TOLD, under, True)
     own = found.get("compute_ceiling")
     if own and (own.value or 0.0) > (highest or 0.0):
         job.facts.note(HIGHEST, precision, own.value)
 
 
-def _conditions(job: Job, framework: Framework) -> dict[str, Any]:
+def conditions(job: Job, framework: Framework) -> dict[str, Any]:
     """All that a lane's speed and arithmetic depend on besides the machine; compilers' folders have other names."""
     workload, lane = job.workload, job.lane
     apart = {*lane.caches, *lane.sharing, EXPORTS}

@@ -35,6 +35,7 @@ class Job:
         patience: seconds that it may wait for other load to end before it times anything.
         ranks: the processes that measure together; None: this one alone.
         began: when this process was started, by `clock`.
+        keep: whether later runs may load what its compilers make, and it may load what earlier ones made.
         start: the file with the initial values of the reference's network; None: weights are drawn by rule.
 
     Attributes:
@@ -52,6 +53,7 @@ class Job:
     patience: float = 0.0
     ranks: Ranks | None = None
     began: float = 0.0
+    keep: bool = False
     start: str | None = None
 
     def __post_init__(self) -> None:

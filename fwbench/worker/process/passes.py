@@ -18,6 +18,7 @@ from fwbench.record.measurement import Metric, Pass, unavailable
 from fwbench.worker.process.checks import begin, end, fingerprint, sketch, sound
 from fwbench.worker.process.facts import limits, probe, rest
 from fwbench.worker.process.job import Job
+from fwbench.worker.process.kept import Kept
 
 # Calls after the warm-up, where only programs are examined; they show whether steady calls compile anything.
 _STEADY_CALLS = 2
@@ -26,8 +27,8 @@ _STEADY_CALLS = 2
 def measure_program(job: Job, framework: Framework, program: Program) -> None:
     """Run the passes that the protocol asks for, from compiling to the machine's ceilings."""
     protocol, workload = job.protocol, job.workload
-    begun = Start(program, job.clock)
-    with job.stage("compile"), job.compiling(program, "warm-up"):
+    begun, kept = Start(program, job.clock), Kept(job, framework)
+    with job.stage(kept.stage), job.compiling(program, "warm-up"):
         _compile(job, program, begun)
     if not (protocol.programs or protocol.smoke):
         # The probe may reuse the memory of this output (CUDA graphs).
@@ -51,6 +52,7 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
         end(job, program)
         _measure_memory_and_check(job, program)
     fingerprint(job, program)
+    kept.settle()
     if protocol.programs:
         return
     if workload.device == "gpu" and workload.devices == 1:

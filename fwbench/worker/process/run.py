@@ -84,6 +84,7 @@ def measure(
         patience=job["patience"],
         ranks=ranks,
         began=began,
+        keep=job["keep"] and ranks is None,
         start=job.get("start"),
     )
     try:
@@ -97,6 +98,8 @@ def measure(
         if not job.get("caches"):
             os.environ.update(lane.cached(Path(folder)))
         apart = (tempfile.gettempdir(), *(os.environ.get(name, "") for name in lane.cached(Path())))
+        if asked := job.get("facts"):
+            apart = (*apart, asked["folder"])
         with Witness(job["root"], apart) as measuring.witness:
             measurement = measuring.run()
     # Looked up here, as the proof must be of the sources and versions that this process sees.
