@@ -1,9 +1,13 @@
 """Which rounds of a run count, and how far those of a workload are expected to scatter."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from fwbench.compare.statistics import Scatter, as_usual, pooled_scatter, round_difference, usual_pace
+from fwbench.compare.statistics import ON_GPU, Scatter, as_usual, pooled_scatter, round_difference, usual_pace
+from fwbench.record.measurement import Measurement
+
+# The least share of a call in which a GPU computes, so that the host does not set its speed.
+_BUSY = 0.75
 
 # A lane's turns in one round (`fwbench.record.measurement.Measurement.turns`), and those of a workload by lane, with
 # the same rounds in each.
@@ -29,12 +33,59 @@ def differences(of_lanes: OfLanes) -> Iterator[list[float]]:
         yield [round_difference(by_time[each["begun"]], each["call"]) for each in turns if each["begun"] in by_time]
 
 
-def expected(own: OfLanes, others: Iterable[OfLanes]) -> Scatter:
-    """How far a workload's rounds are expected to scatter, given the counted rounds of a run's other workloads."""
+class Played(NamedTuple):
+    """The counted rounds of a workload.
+
+    Attributes:
+        device: by lane, the seconds in which a GPU computes for a call, where they are known.
+    """
+
+    turns: OfLanes
+    device: Mapping[str, float]
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The lanes in whose calls a GPU computes most of the time, so that no host sets their speed."""
+        fastest = {lane: min(min(each["call"]) for each in turns) for lane, turns in self.turns.items() if turns}
+        return frozenset(lane for lane, call in fastest.items() if self.device.get(lane, 0.0) >= _BUSY * call)
+
+
+def device_times(measurements: Iterable[Measurement]) -> dict[str, float]:
+    """The seconds in which a GPU computes for a call, by lane."""
+    return {m.workload.lane: seconds for m in measurements if (seconds := m.value("device_time"))}
+
+
+def expected(own: Played, others: Iterable[Played]) -> dict[str, Scatter]:
+    """How far a workload's rounds are expected to scatter by each lane, given a run's other workloads.
+
+    Rounds of lanes that a GPU keeps waiting scatter less than those of lanes that their host does, so that each kind is
+    told by its own; two lanes of different kinds scatter as the `wider` says.
+    """
+    given = list(others)
+    known = {}
+    for kind, usual in ((True, ON_GPU), (False, Scatter())):
+        turns = [_of_kind(each, kind) for each in given]
+        known[kind] = _pooled(_of_kind(own, kind), turns, usual)
+    return {lane: known[lane in own.busy] for lane in own.turns}
+
+
+def wider(first: Scatter, second: Scatter) -> Scatter:
+    """The larger of two scatters."""
+    return max(first, second, key=lambda each: each.deviation)
+
+
+def _of_kind(played: Played, busy: bool) -> OfLanes:
+    """The lanes that are busy; or all of them, if one is not."""
+    if busy:
+        return {lane: turns for lane, turns in played.turns.items() if lane in played.busy}
+    return {} if played.busy.issuperset(played.turns) else played.turns
+
+
+def _pooled(own: OfLanes, others: Iterable[OfLanes], usual: Scatter) -> Scatter:
     if not own or not all(own.values()):
-        return Scatter()
-    known = [(_call(other), rounds) for other in others if all(other.values()) for rounds in differences(other)]
-    return pooled_scatter(known, _call(own))
+        return usual
+    known = [(_call(other), each) for other in others if other and all(other.values()) for each in differences(other)]
+    return pooled_scatter(known, _call(own), usual)
 
 
 def _call(of_lanes: OfLanes) -> float:

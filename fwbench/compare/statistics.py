@@ -195,11 +195,12 @@ class Scatter:
     counts: float = 2.0
 
 
-# The scatter to expect before any other workload of the run has rounds.
-_USUAL = Scatter()
+# The scatter to expect before any other workload of the run has rounds, and where a GPU is the limit: on two H200
+# processes of one program lay 0.1 to 0.4 % apart (docs/gpu.md).
+_USUAL, ON_GPU = Scatter(), Scatter(0.005)
 
 
-def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: float) -> Scatter:
+def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: float, usual: Scatter = _USUAL) -> Scatter:
     """The scatter to expect of a workload's rounds, from the rounds of a run's other workloads of like duration.
 
     Rounds scatter by the machine, which is the same for all workloads, and short programs by more than long ones: a
@@ -210,6 +211,7 @@ def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: flo
     Args:
         others: of each other workload the seconds of a call, and the differences of its rounds.
         seconds: of a call of this workload.
+        usual: what is expected where others say nothing.
     """
     from scipy.special import gammaincinv
 
@@ -219,7 +221,7 @@ def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: flo
             typical = 2 * float(gammaincinv(freedom / 2, 0.5)) / freedom
             deviations.append(math.sqrt(variance(differences) / typical))
     # What is usual counts as one of them, as two or three say little.
-    return Scatter(median([*deviations, _USUAL.deviation]), _POOLED) if deviations else _USUAL
+    return Scatter(median([*deviations, usual.deviation]), _POOLED) if deviations else usual
 
 
 def usual_pace(paces: Sequence[float]) -> float:

@@ -50,7 +50,8 @@ class Contest:
         programs: the digest of the measured program, by lane.
         sources: the digests of the user's files that the measured process had read, by lane and name.
         cpus: the number of CPUs on which other load is in the way of the lanes' turns.
-        expected: how far its rounds are expected to scatter, given the rounds of the other workloads.
+        device: by lane, the seconds in which a GPU computes for a call.
+        expected: by lane, how far its rounds are expected to scatter, given the rounds of the other workloads.
         usual: the usual pace of the run's rounds, in seconds; 0: unknown.
         disturbed: the number of rounds that are not kept, as others used the CPUs or the GPU, or a process was stopped.
         fault: why a lane cannot take turns.
@@ -63,7 +64,8 @@ class Contest:
     programs: Mapping[str, str | None] = field(default_factory=dict)
     cpus: int = 1
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    expected: Scatter = field(default_factory=Scatter)
+    device: Mapping[str, float] = field(default_factory=dict)
+    expected: Mapping[str, Scatter] = field(default_factory=dict)
     usual: float = 0.0
     disturbed: int = 0
     fault: Fault | None = field(default=None, repr=False)
@@ -86,9 +88,12 @@ class Contest:
         """Half the width of the widest interval of two lanes' ratio, as a share of it; infinite with too few rounds."""
         if self.played < FEWEST_ROUNDS:
             return math.inf
-        pairs = itertools.combinations(self.counted.items(), 2)
-        ends = (ratio_interval(next(rounds.differences(dict(pair))), self.expected) for pair in pairs)
-        return max(math.expm1((high - low) / 2) for _, low, high in ends)
+        widths = []
+        for pair in itertools.combinations(self.counted.items(), 2):
+            expected = rounds.wider(*(self.expected.get(lane, Scatter()) for lane, _ in pair))
+            _, low, high = ratio_interval(next(rounds.differences(dict(pair))), expected)
+            widths.append(math.expm1((high - low) / 2))
+        return max(widths)
 
     @property
     def price(self) -> float:
@@ -173,7 +178,12 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         workload = dataclasses.replace(own[lanes[0]].workload, lane="")
         programs = {lane: m.program.digest for lane, m in own.items() if m.program}
         sources = {lane: m.sources for lane, m in own.items()}
-        comparable.append(Contest(workload, lanes, seconds, turns, programs, needed(workload.device, cpus), sources))
+        comparable.append(
+            Contest(
+                *(workload, lanes, seconds, turns, programs, needed(workload.device, cpus), sources),
+                device=rounds.device_times(own.values()),
+            )
+        )
     return comparable
 
 
@@ -232,9 +242,9 @@ def _expect(contests: Sequence[Contest]) -> None:
     usual = rounds.usual(turns for contest in contests for turns in contest.turns[contest.lanes[0]])
     for contest in contests:
         contest.usual = usual
-    counted = [contest.counted for contest in contests]
-    for contest, own in zip(contests, counted, strict=True):
-        contest.expected = rounds.expected(own, (other for other in counted if other is not own))
+    played = [rounds.Played(contest.counted, contest.device) for contest in contests]
+    for contest, own in zip(contests, played, strict=True):
+        contest.expected = rounds.expected(own, (other for other in played if other is not own))
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:

@@ -134,8 +134,10 @@ RECORDED = (
     *("CUDA_CACHE_", "CUDA_DEVICE_", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_MPS_"),
 )
 
+# Variables by which Inductor tells Triton where PyTorch's own tools are, when it first compiles for a GPU.
+TOOLS = frozenset({"TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH"})
 # Variables that say where things are on this machine, or which of its equal parts a run was given.
-PLACES = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"})
+PLACES = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", *TOOLS})
 
 # NVIDIA's libraries, which compute for PyTorch and for JAX; for CUDA 12 they have other names.
 _NVIDIA = (

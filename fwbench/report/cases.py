@@ -275,20 +275,21 @@ def cases(measurements: Iterable[Measurement], run: int = 0, commits: tuple[str,
     """One run's measurements as cases, with the rounds of turns that count among all of the run's."""
     given = list(measurements)
     usual = rounds.usual(turns for m in given for turns in m.turns)
-    played: dict[Workload, dict[str, list[rounds.Turns]]] = {}
-    for m in given:
-        if m.turns:
-            of_lanes = played.setdefault(dataclasses.replace(m.workload, lane=""), {})
-            of_lanes[m.workload.lane] = rounds.counted(m.turns, usual)
+    lanes = grouped((m for m in given if m.turns), lambda m: dataclasses.replace(m.workload, lane=""))
+    played = {
+        contest: rounds.Played({m.workload.lane: rounds.counted(m.turns, usual) for m in of}, rounds.device_times(of))
+        for contest, of in lanes.items()
+    }
     alone = []
     for m in given:
         workload = m.workload.anywhere
         if m.failure:
             alone.append(Case(workload, failures=(m,), commits=commits))
             continue
-        own = played.get(dataclasses.replace(m.workload, lane=""), {})
-        turns = tuple((run, each) for each in own.get(m.workload.lane, ()))
-        expected = rounds.expected(own, (other for other in played.values() if other is not own))
+        contest = dataclasses.replace(m.workload, lane="")
+        own = played.get(contest, rounds.Played({}, {}))
+        turns = tuple((run, each) for each in own.turns.get(m.workload.lane, ()))
+        expected = rounds.expected(own, (of for of in played.values() if of is not own)).get(m.workload.lane, Scatter())
         alone.append(Case(workload, ((run, m),), commits=commits, turns=turns, expected=expected))
     return _merged(alone, lambda case: case.workload)
 

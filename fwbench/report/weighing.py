@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+from fwbench.compare.rounds import wider
 from fwbench.compare.statistics import (
     EQUAL,
     FEWEST_ROUNDS,
@@ -184,7 +185,7 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
     if len(rounds) < FEWEST_ROUNDS or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
         return None
     # Other load does not scatter memory. It has met both lanes alike, and its scatter of time is in the interval.
-    expected = Scatter() if metric == "memory" else first.expected
+    expected = Scatter() if metric == "memory" else wider(first.expected, second.expected)
     mean, low, high = ratio_interval(list(rounds.values()), expected)
     interval = Interval(math.exp(low), math.exp(high), LEVEL)
     verdict = ratio_verdict(low, high)

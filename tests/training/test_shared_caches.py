@@ -23,6 +23,43 @@ def programs(folder):
     return sorted(path.name for path in folder.glob("jax/*-cache"))
 
 
+class Keeping(Workers):
+    """Keeps what compilers make on a CPU, too."""
+
+    def job(self, workload, protocol):
+        return {**super().job(workload, protocol), "keep": True}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.parametrize(
+    "workload",
+    [MODEL, Workload("torch-compile", "mlp", "inference", 2)],
+    ids=lambda workload: workload.lane,
+)
+def test_a_later_run_loads_the_same_program(workload, tmp_path):
+    quick, made = PROFILES["quick"], []
+    for run in ("first", "second"):
+        given = {"compiled": tmp_path / run, "facts": tmp_path / "facts"}
+        with contextlib.closing(Keeping(machine(), "cpu", {}, Project(Path(), ()), **given)) as workers:
+            made.append(workers.measure(workload, quick, lambda stage: None))
+    first, second = made
+    assert [each.failure for each in made] == [None, None]
+    assert ("compile" in first.stages, "load" in first.stages) == (True, False)
+    assert ("compile" in second.stages, "load" in second.stages) == (False, True)
+    assert second.program == first.program
+    assert second.settings == first.settings
+    assert second.sources == first.sources
+    assert second.parity["check"] == first.parity["check"]
+    assert second.value("compile_time") == first.value("compile_time")
+    # Nothing was compiled in the second run: its files are those that the first one wrote.
+    pattern = "*-cache" if workload.lane == "jax" else "*.so"
+    own = [
+        {path.name: path.stat().st_mtime_ns for path in (tmp_path / run).rglob(pattern)} for run in ("first", "second")
+    ]
+    assert own[1]
+    assert own[1].items() <= own[0].items()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_each_measurement_compiles_and_rounds_load(tmp_path):
     caches = tmp_path / "caches"

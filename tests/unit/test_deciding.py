@@ -39,6 +39,7 @@ from fwbench.record.measurement import Failure, Metric
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
 from fwbench.report.cases import cases
+from fwbench.report.weighing import weigh
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns import lanes, rounds
@@ -441,6 +442,39 @@ def test_only_programs_of_like_duration_teach_what_scatter_to_expect():
     assert 0.01 < pooled_scatter([quiet], 0.1).deviation < 0.02
     assert pooled_scatter([noisy] * 2, 100e-6).deviation > 0.2
     assert pooled_scatter([noisy, quiet], 3e-3) == Scatter()
+
+
+def test_what_a_gpu_keeps_waiting_and_what_its_host_holds_up_expect_scatters_of_their_own():
+    def lane(*calls):
+        return [{"begun": f"{number}", "call": [call, call]} for number, call in enumerate(calls)]
+
+    steady = {"torch": lane(0.011, 0.011), "jax": lane(0.012, 0.01201)}
+    wild = {"torch": lane(0.004, 0.006), "jax": lane(0.003, 0.002)}
+    of_gpu = of_rounds.Played(steady, {"torch": 0.0105, "jax": 0.0115})
+    of_host = of_rounds.Played(wild, {"torch": 0.001, "jax": 0.001})
+    told = of_rounds.expected(of_gpu, [of_gpu, of_host])
+    assert told == of_rounds.expected(of_gpu, [of_gpu])
+    assert all(each.deviation <= 0.005 for each in told.values())
+    assert of_rounds.expected(of_host, [of_gpu]) == {"torch": Scatter(), "jax": Scatter()}
+    # One lane of each kind: what the host holds up scatters as such lanes do.
+    both = of_rounds.Played(steady, {"torch": 0.0105, "jax": 0.001})
+    told = of_rounds.expected(both, [of_host])
+    assert told["jax"].deviation > 0.1 > told["torch"].deviation
+    assert of_rounds.wider(*told.values()) == told["jax"]
+
+
+def test_two_rounds_decide_what_a_gpu_is_busy_with_as_an_h200_has_shown():
+    baseline = Path(__file__).parents[2] / ".benchmarks" / "baselines" / "nvidia-h200-lanes.jsonl"
+    measurements = read(baseline).measurements
+
+    def farthest(measurements):
+        inferring = [m for m in measurements if m.workload.mode == "inference"]
+        of = {case.workload.lane: case for case in cases(inferring) if case.workload.model == "resnet50"}
+        return weigh(of["torch"], of["jax"]).interval.farthest
+
+    assert farthest(measurements) < 0.02
+    unknown = [dataclasses.replace(m, metrics={**m.metrics, "device_time": Metric(None, "", "")}) for m in measurements]
+    assert farthest(unknown) > EQUAL
 
 
 def test_a_program_with_two_speeds_says_nothing_of_the_others():

@@ -13,7 +13,7 @@ from fwbench.frameworks.precision import Products, check, operands
 from fwbench.machine.facts import ARITHMETIC, CEILINGS, HIGHEST, RESTING, TOLD, WORTH, content, metrics
 from fwbench.meters.ceilings import ceilings
 from fwbench.meters.energy import Counter, Drawn, near_idle, period, resting
-from fwbench.record.lanes import EXPORTS, recorded
+from fwbench.record.lanes import EXPORTS, TOOLS, recorded
 from fwbench.record.measurement import CEILING, Metric
 from fwbench.record.workload import TRAINING
 from fwbench.worker.process.building import versions_of
@@ -103,7 +103,7 @@ def limits(job: Job, framework: Framework) -> None:
 def conditions(job: Job, framework: Framework) -> dict[str, Any]:
     """All that a lane's speed and arithmetic depend on besides the machine; compilers' folders have other names."""
     workload, lane = job.workload, job.lane
-    apart = {*lane.caches, *lane.sharing, EXPORTS}
+    apart = {*lane.caches, *lane.sharing, *TOOLS, EXPORTS}
     settings = in_force(recorded([lane]), framework, workload).items()
     on_cpu = workload.device == "cpu"
     return {

@@ -1,7 +1,7 @@
 """What compilers have made of a workload, kept for later runs: on a GPU compiling takes most of a run.
 
-Each workload has a folder of its own, so that whatever is compiled is compiled with empty caches. A process that loads a
-program takes over how long that took.
+Each workload has a folder of its own, so that whatever is compiled is compiled with empty caches. A process that
+loads a program takes over how long that took.
 """
 
 import contextlib

@@ -18,7 +18,7 @@ from fwbench.machine.facts import Facts
 from fwbench.meters.imported import also_imported, with_others
 from fwbench.models import CATALOG, Model
 from fwbench.parity.store import stamp
-from fwbench.record.lanes import Lane, recorded
+from fwbench.record.lanes import TOOLS, Lane, recorded
 from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measurement, Rank
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
@@ -84,7 +84,7 @@ def measure(
         patience=job["patience"],
         ranks=ranks,
         began=began,
-        keep=job["keep"] and ranks is None,
+        keep=job.get("keep", False) and ranks is None,
         start=job.get("start"),
     )
     try:
@@ -197,6 +197,8 @@ class Measuring(Job):
             with program.session():
                 measure_program(self, framework, program)
         after = in_force(recorded([self.lane]), framework, workload)
+        # Not the network's code has set them.
+        after = {name: value for name, value in after.items() if name not in TOOLS or name in before}
         self.settings |= changed(before, after, self.settings.get("caution", ""))
         return failure
 

@@ -220,7 +220,7 @@ def test_ceilings_with_gaps_are_not_kept(bench, clock):
 def test_ceilings_of_inference_hold_for_training_on_a_gpu(clock, protocol, device, hold):
     def conditions(**fields):
         workload = dataclasses.replace(Workload("jax", "mlp", device=device), **fields)
-        return facts._conditions(Job(workload, LANES["jax"], CATALOG["mlp"], protocol, print), Lane(Metered(clock)))
+        return facts.conditions(Job(workload, LANES["jax"], CATALOG["mlp"], protocol, print), Lane(Metered(clock)))
 
     for other in ({"mode": "train_step"}, {"plain": True}):
         assert (conditions() == conditions(**other)) is hold

@@ -193,6 +193,22 @@ def test_what_the_datas_libraries_set_is_no_change_by_the_network(monkeypatch, c
     assert "caution" not in found.settings
 
 
+@pytest.mark.parametrize(("name", "flagged"), [("TRITON_PTXAS_PATH", False), ("TRITON_INTERPRET", True)])
+def test_the_tools_that_a_compiler_names_are_not_the_networks_doing(run, monkeypatch, clock, name, flagged):
+    """As Inductor does where it compiles for a GPU."""
+    monkeypatch.delenv(name, raising=False)
+
+    class Inductor(FakeProgram):
+        def compile(self):
+            monkeypatch.setenv(name, "somewhere")
+            return super().compile()
+
+    found, _ = run(FakeFramework(Inductor(clock)), "torch-compile")
+    assert found.failure is None
+    assert ("caution" in found.settings) is flagged
+    assert found.settings.get("changed") == ([name] if flagged else None)
+
+
 def test_a_batch_that_cannot_be_had_again_loses_no_training(monkeypatch, clock, protocol):
     class Once(Restarting):
         def feed(self, images, labels):
