@@ -339,7 +339,7 @@ def rounds_of_a_run(scatter, spread, wild, seed, left=420):
 
 
 def ends(contest):
-    _, low, high = ratio_interval(next(of_rounds.differences(contest.counted)), contest.expected)
+    _, low, high = ratio_interval(next(of_rounds.differences(contest.counted)), contest.expected["torch"])
     return low, high
 
 
@@ -578,11 +578,11 @@ def test_a_report_decides_by_the_rounds_and_the_scatter_by_which_the_run_has_dec
     found = contests(made, cpus=2)
     decide(found, None, lambda: 0.0, None, lambda line: None)
     assert [contest.played for contest in found] == [4, 4, 4]
-    assert len({contest.expected.deviation for contest in found}) > 1
+    assert len({contest.expected["jax"].deviation for contest in found}) > 1
     for contest in found:
         for case in cases(made):
             if case.workload.batch_size == contest.workload.batch_size:
-                assert case.expected == contest.expected
+                assert case.expected == contest.expected[case.workload.lane]
                 assert [of for _, of in case.turns] == contest.counted[case.workload.lane]
 
 
