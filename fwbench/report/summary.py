@@ -24,6 +24,8 @@ _OF_STUDIES = {"simple-cnn": fits.training_times}
 _NAMED = 6  # benchmarks in a note
 # A power limit that holds the clocks down for less of a pass is not worth a note.
 _CAPPED = 0.05
+# A row that is slower than its turns by less than this factor says nothing.
+_SLOWER = 1.2
 # Between the 40th and the 60th percentile calls of one speed differ by less than this factor.
 _TWO_SPEEDS = 1.5
 # Seconds of a call beside which the Python of a jit that takes modules apart is much.
@@ -169,7 +171,7 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
                     f"{m.workload.id}: its calls have two speeds, and p50 is one of them: 40 % take at most "
                     f"{units.seconds(low)}, and 40 % at least {units.seconds(high)}"
                 )
-    lines += [*_disturbed(measured), *_capped(measured)]
+    lines += [*_disturbed(measured), *_capped(measured), *_slower_alone(measured)]
     for when, again in grouped((m for m in measured if m.attempts), _again).items():
         named = _ids(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
         lines.append(f"measured a second time {when}: {len(again)} ({named})")
@@ -241,6 +243,23 @@ def _capped(measured: Sequence[Measurement]) -> Iterator[str]:
             f"the GPU's power limit held the clocks down in {len(shares)} of {len(measured)} (most: {most:.0%} of a "
             f"pass, {worst}): a GPU that computes all it can works at its limit, and with a higher one it would be "
             "faster"
+        )
+
+
+def _slower_alone(measured: Sequence[Measurement]) -> Iterator[str]:
+    """Rows of a GPU that were slower when they were measured than in turns, which load what was compiled then."""
+    slower = []
+    for m in measured:
+        throughput = m.value("throughput")
+        if m.workload.device == "gpu" and m.turns and throughput:
+            turns = statistics.median(min(each["call"]) for each in m.turns)
+            slower.append((m.workload.batch_size / throughput / turns, m.workload.id))
+    slower = [each for each in slower if each[0] > _SLOWER]
+    if slower:
+        most, worst = max(slower)
+        yield (
+            f"{len(slower)} rows are slower than their turns (most: {units.ratio(most)}, {worst}), and answers are of "
+            "turns: a row is one process, whose host may have been slow, and turns load what that has compiled"
         )
 
 

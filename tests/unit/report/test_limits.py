@@ -109,6 +109,15 @@ def test_on_a_second_h200_the_mlp_waits_for_its_host():
     assert "host" not in {bound[lane, "resnet50"] for lane in ("torch", "torch-compile", "jax")}
 
 
+def test_rows_that_are_slower_than_their_turns_are_told():
+    """On a third H200 those that wait for their host were, and no other."""
+    measurements = read(BASELINES / "nvidia-h200-lanes.jsonl").measurements
+    (note,) = [note for note in summary.every_note(measurements) if "than their turns" in note]
+    assert note.startswith("6 rows are slower than their turns (most: 1.79x, torch-cnn-inference-b32)")
+    steady = [m for m in measurements if m.workload.model in ("resnet50", "vit_b_16")]
+    assert not any("than their turns" in note for note in summary.every_note(steady))
+
+
 def test_the_bytes_of_a_loop_are_unknown():
     (row,) = limited(counted(accumulate=2, batch_size=8)).values()
     assert row.moved is None
