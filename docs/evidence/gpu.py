@@ -4,7 +4,7 @@ make gpu                                      all steps, then the page
 python docs/evidence/gpu.py WORK [STEP...]    some; a step that has ended before is left out
 python docs/evidence/gpu.py --page WORK       writes gpu.md
 
-processes   each lane against itself: ResNet-50 and the MLP in fresh processes, programs compiled twice
+processes   each lane against itself: three models in fresh processes, programs compiled twice
 run         an ordinary run: `quick`, with all that it measures on a GPU
 duet        a suite of two networks, against a commit that calls `.item()` in one of them
 """
@@ -38,7 +38,7 @@ from fwbench.worker.turns.sides import Side
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "gpu.md"
-SAME = {"resnet50": ("torch", "torch-compile", "jax"), "mlp": ("torch", "jax")}
+SAME = {"resnet50": ("torch", "torch-compile", "jax"), "efficientnet_b0": ("torch-compile", "jax"), "mlp": ("torch", "jax")}
 COMPILATIONS, PROCESSES = 2, 4
 
 NETWORKS = """
