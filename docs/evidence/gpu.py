@@ -38,7 +38,11 @@ from fwbench.worker.turns.sides import Side
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "gpu.md"
-SAME = {"resnet50": ("torch", "torch-compile", "jax"), "efficientnet_b0": ("torch-compile", "jax"), "mlp": ("torch", "jax")}
+SAME = {
+    "resnet50": ("torch", "torch-compile", "jax"),
+    "efficientnet_b0": ("torch-compile", "jax"),
+    "mlp": ("torch", "jax"),
+}
 COMPILATIONS, PROCESSES = 2, 4
 
 NETWORKS = """
