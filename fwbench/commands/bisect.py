@@ -52,10 +52,7 @@ def _run(options: argparse.Namespace) -> int:
         searching.refuse_own(asked.subject, states.top, own(states.top))
     begun = time.monotonic()
     count = len(states.titles)
-    print(
-        f"{asked.subject.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}",
-        flush=True,
-    )
+    print(f"{asked.subject.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}", flush=True)
     with states.sides(project, asked.others) as side, asked.playing as players:
         series = Series(side, states.titles.__getitem__, asked.subject, players, asked.end, metric=asked.metric)
         search = Search(

@@ -25,11 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"a folder with records, and folders of them; or asv's results, .asv/results. Default: {STORAGE}",
     )
     parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("report/history.html"),
-        metavar="FILE",
-        help="default: report/history.html",
+        "--output", type=Path, default=Path("report/history.html"), metavar="FILE", help="default: report/history.html"
     )
     parser.set_defaults(run=_run)
 

@@ -42,11 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         f"{BASELINE.name} where it was measured, else the first lane that was",
     )
     parser.add_argument(
-        "--format",
-        type=_formats,
-        default=list(_WRITERS),
-        metavar=",".join(_WRITERS),
-        help="default: all of them",
+        "--format", type=_formats, default=list(_WRITERS), metavar=",".join(_WRITERS), help="default: all of them"
     )
     parser.set_defaults(run=_run)
 

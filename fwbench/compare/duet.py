@@ -83,10 +83,7 @@ class Duet(Generic[Of]):
         self._stage: Confirmation[tuple[Of, str]] = Confirmation({})
 
     def play(
-        self,
-        play: Play[Of],
-        tell: Callable[[str], None] = lambda _: None,
-        left: Callable[[], float] = lambda: math.inf,
+        self, play: Play[Of], tell: Callable[[str], None] = lambda _: None, left: Callable[[], float] = lambda: math.inf
     ) -> None:
         """Take the workloads through all stages; what has no time left stays undecided.
 

@@ -175,11 +175,7 @@ class Loaders:
 
 
 def _serve(
-    connection: "Connection[Any, Any]",
-    read: Reader,
-    memory: Sequence[Any],
-    shape: tuple[int, ...],
-    current_pass: Any,
+    connection: "Connection[Any, Any]", read: Reader, memory: Sequence[Any], shape: tuple[int, ...], current_pass: Any
 ) -> None:
     # A terminal sends Ctrl-C to all processes; the consumer decides when loaders end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

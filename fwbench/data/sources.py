@@ -13,13 +13,7 @@ _EXTRAS = {"digits": "data", "mnist": "data", "imagenet-100": "imagenet"}
 
 
 def open_data(
-    name: str,
-    model: Model,
-    *,
-    path: str | None = None,
-    seed: int = 0,
-    processes: int | None = None,
-    prefetch: int = 3,
+    name: str, model: Model, *, path: str | None = None, seed: int = 0, processes: int | None = None, prefetch: int = 3
 ) -> Data:
     """Open a source for a model.
 

@@ -81,10 +81,7 @@ _SELECTION: Mapping[str, dict[str, Any]] = {
         "help": "Comma-separated models: the suite's, which `fwbench list` names, and those of your tests. Default: "
         "all.",
     },
-    "--fwbench-batch-sizes": {
-        "metavar": "SIZES",
-        "help": "Comma-separated batch sizes. Default: the profile's.",
-    },
+    "--fwbench-batch-sizes": {"metavar": "SIZES", "help": "Comma-separated batch sizes. Default: the profile's."},
     "--fwbench-devices": {
         "metavar": "NUMBERS",
         "help": "Comma-separated numbers of devices over which inference and training are spread (data parallelism): "

@@ -220,8 +220,7 @@ class Check(msgspec.Struct):
     statistics: Sketch | UnsetType = UNSET
     draws: (
         Annotated[
-            list[Number],
-            Meta(min_length=2, description="first loss of a random training step, drawn several times"),
+            list[Number], Meta(min_length=2, description="first loss of a random training step, drawn several times")
         ]
         | UnsetType
     ) = UNSET

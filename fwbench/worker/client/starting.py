@@ -64,12 +64,7 @@ def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE)
 
 def configuration(lane: Lane, cpus: Sequence[int], scratch: str) -> dict[str, Any]:
     """The configuration that starts a lane's server: imports, CPUs, and its folder for temporary files."""
-    return {
-        "lane": lane.to_json(),
-        "cpus": cpus,
-        "fork": FORKS,
-        "scratch": scratch,
-    }
+    return {"lane": lane.to_json(), "cpus": cpus, "fork": FORKS, "scratch": scratch}
 
 
 def environment(
