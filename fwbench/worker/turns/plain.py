@@ -13,7 +13,6 @@ from typing import Any
 
 from fwbench import git
 from fwbench.compare.pair import Fault, Pair
-from fwbench.errors import UserError
 from fwbench.record.measurement import Failure, FailureKind
 from fwbench.record.plain import PlainTest
 from fwbench.worker.client.channel import Channel
@@ -277,12 +276,7 @@ class _Seat:
         self._channel.send(message)
         received = self._receive()
         if "stray" in received:
-            name, file = received["stray"]
-            raise UserError(
-                f"{self.side.title} has a module {name!r}, but it was imported from {file}, so no change in it could "
-                "be seen: add the folder that holds it in the repository to pytest's configuration, as in "
-                "`pythonpath = src`."
-            )
+            raise self.side.unseen(*received["stray"])
         if answer not in received:
             raise _OverError(self, received)
         return dict(received)
