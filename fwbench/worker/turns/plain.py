@@ -20,7 +20,7 @@ from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.starting import STABLE_ALLOCATOR, command
 from fwbench.worker.turns.partner import SideError
-from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, take_turn
+from fwbench.worker.turns.rounds import PADDINGS, noise, take_turn
 from fwbench.worker.turns.sides import Side, within
 from fwbench.worker.turns.taken import Amounts, Taken
 
@@ -91,13 +91,10 @@ class PlainPairs:
     def _share(self, tests: Sequence[PlainTest], arrived: Callable[[PlainTest, Pair | Fault], None]) -> int:
         """Play pairs from one pair of processes; return of how many tests."""
         begun = time.monotonic()
-        noise = {
-            "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
-            "FWBENCH_PADDING": "x" * self._random.randrange(ENVIRONMENT),
-        }
+        drawn = noise(self._random)
         with contextlib.ExitStack() as stack:
             seats = {
-                name: stack.enter_context(self._seat(name, tests, noise))
+                name: stack.enter_context(self._seat(name, tests, drawn))
                 for name in self._random.sample(list(self._sides), 2)
             }
             start = 0.0
@@ -183,7 +180,7 @@ class PlainPairs:
         return error
 
     @contextlib.contextmanager
-    def _seat(self, name: str, tests: Sequence[PlainTest], noise: Mapping[str, str]) -> "Iterator[_Seat]":
+    def _seat(self, name: str, tests: Sequence[PlainTest], drawn: Mapping[str, str]) -> "Iterator[_Seat]":
         side = self._sides[name]
         folder = within(side.root, self._called.top, self._called.folder)
         # Whole files, as a side may lack a test that was named.
@@ -191,7 +188,7 @@ class PlainPairs:
         places = [within(side.root, self._called.top, each) if each.is_absolute() else each for each in named]
         there = [str(place) for place in places if (folder / place).exists()]
         imported = [str(within(side.root, self._called.top, entry)) for entry in self._called.imported]
-        variables = {**git.unbound(os.environ), **side.variables, **noise}
+        variables = {**git.unbound(os.environ), **side.variables, **drawn}
         # Where the working tree is named, and not a folder beside it whose name begins alike.
         tree = re.compile(rf"{re.escape(str(self._called.top))}(?![^{re.escape(os.sep + os.pathsep)}])")
 

@@ -203,13 +203,10 @@ class Rounds(ABC, Generic[Played]):
                 self._fingerprinted.discard(workload)
 
     def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, Partner]:
-        noise = {
-            "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
-            "FWBENCH_PADDING": "x" * self._random.randrange(ENVIRONMENT),
-        }
+        drawn = noise(self._random)
         partners = {
             seat.name: stack.enter_context(
-                contextlib.closing(Partner(seat, self._machine, self._device, self._deadline, noise))
+                contextlib.closing(Partner(seat, self._machine, self._device, self._deadline, drawn))
             )
             for seat in self._random.sample(seats, len(seats))
         }
@@ -341,6 +338,11 @@ def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict
         # Base could do it, so head has lost something.
         raised.fault = dataclasses.replace(raised.fault, lost=True)
     raise raised
+
+
+def noise(draw: random.Random) -> dict[str, str]:
+    """Variables that lay out the memory of a round's processes by chance, alike in all of them."""
+    return {"PYTHONHASHSEED": str(draw.randrange(1 << 32)), "FWBENCH_PADDING": "x" * draw.randrange(ENVIRONMENT)}
 
 
 def take_turn(partner: Asked, taken: Taken, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
