@@ -47,11 +47,7 @@ class _Optional(argparse.Action):
     """
 
     def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
+        self, parser: object, namespace: argparse.Namespace, values: Any, option_string: object = None
     ) -> None:
         if isinstance(values, str) and ("::" in values or values.endswith(".py") or os.path.isdir(values)):
             # argparse itself puts arguments here that a subcommand has not recognised.
