@@ -22,7 +22,6 @@ _FIELD = re.compile(r"\w+=(?!=)")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Searches commits, or a distribution's releases, for those with which a workload or a test has become slower "
         "or faster. Each comparison plays pairs of fresh processes that take turns; at most 5 % of searches name a "

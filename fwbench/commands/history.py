@@ -11,7 +11,6 @@ from fwbench.text import line
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Draws a trend for each workload and metric over all runs in a storage folder, and finds where it "
         "has changed. It is a report, and no gate: it ends with 0 whatever it finds."

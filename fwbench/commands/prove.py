@@ -31,7 +31,6 @@ _NOT_THE_SAME = 1
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Compares each framework's network with the reference's in float64: output, loss, gradients, "
         "running statistics, and the losses of five SGD and Adam steps; and what each loses in float32. It says which "

@@ -20,7 +20,6 @@ TITLE = "fwbench report"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Writes tables, figures and one page of saved runs into a folder, and says what it has written. It measures "
         "nothing. Ends with 0, or with 4 where there is nothing to report or a file cannot be read or written."
