@@ -29,14 +29,12 @@ class Texts:
 
     Args:
         root: the folder that the files' names are relative to.
-        known: digests by name, which stand however the files are now.
     """
 
-    def __init__(self, root: Path, known: Mapping[str, str] | None = None) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
         self._commit = git.commit(root, "HEAD") if isinstance(git.top(root), Path) else None
         self._known = {name: found for name in self._differing() if (found := present(root, name))}
-        self._known |= known or {}
 
     def unlike(self, sources: Mapping[str, str]) -> list[str]:
         """The names of those files of which a process has read another text.
