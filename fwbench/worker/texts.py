@@ -58,7 +58,7 @@ class Texts:
         where = [f":(literal){name}" for name in names] or ["."]
         compared = ("diff", "--name-only", "-z", "--relative", "--no-renames", self._commit, "--", *where)
         found = git.answer(self._root, *compared).split(b"\0")
-        code = [] if names else [name for name in git.untracked(self._root)[0] if _is_code(name)]
+        code = [] if names else [name for name in git.untracked(self._root)[0] if os.fsdecode(name).endswith(CODE)]
         return [os.fsdecode(name) for name in (*found, *code) if name]
 
 
@@ -68,10 +68,6 @@ def present(root: Path, name: str) -> str | None:
         return digest(str(root / name))
     except OSError:
         return None
-
-
-def _is_code(name: bytes) -> bool:
-    return os.fsdecode(name).endswith(CODE)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -134,7 +134,7 @@ class PlainPairs:
                 for name in self._random.sample(list(seats), len(seats)):
                     told[name] = seats[name].ask({"first": True}, "call")
                 taken = Taken(self.amounts)
-                taken.described |= {name: _described(message) for name, message in told.items()}
+                taken.described |= {name: {"settings": {}, "versions": of["versions"]} for name, of in told.items()}
                 self._take_turns(seats, told, taken)
             except _OverError as error:
                 over = {error.seat.name: error.message}
@@ -301,7 +301,3 @@ class _Seat:
 
 def _once(message: Mapping[str, Any]) -> dict[str, float]:
     return {"first_call": message["first"], **({"peak_memory": message["peak"]} if message["peak"] else {})}
-
-
-def _described(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {"settings": {}, "versions": message["versions"]}
