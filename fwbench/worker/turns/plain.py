@@ -158,7 +158,7 @@ class PlainPairs:
         taken.plan(max(seats[name].ask(asked, "placed")["placed"] for name in order), len(seats))
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
-                turn = take_turn(seats[name], taken, {"rounds": taken.rounds}, "rounds")
+                turn = take_turn(seats[name].ask, taken, {"rounds": taken.rounds}, "rounds")
                 taken.turn(0, block, name, turn["rounds"][min(1, taken.rounds - 1) :], turn["cpu_time"])
         taken.once = {name: _once(message) for name, message in told.items()}
         for name, seat in seats.items() if self._searching else ():
