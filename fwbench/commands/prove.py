@@ -127,8 +127,7 @@ def _collection(arguments: Iterable[str], unknown: str) -> Mapping[str, Any]:
     Args:
         unknown: begins the sentence of what went wrong.
     """
-    started = command(sys.executable, _COLLECT, *arguments)
-    return answer(started, "root", _COLLECTING, unknown)
+    return answer(command(sys.executable, _COLLECT, *arguments), "root", _COLLECTING, unknown)
 
 
 def _project(collection: Mapping[str, Any]) -> Project:

@@ -283,8 +283,7 @@ class Duet(Generic[Of]):
         if of in suspects or workload in self.to_screen():
             # A run may end before a suspect's first fresh pair. An interval of a changed program takes all pairs.
             fresh = [] if self._is_changed(workload) else self.confirmation[workload]
-            pairs = fresh or self._pairs(workload)
-            return unfinished([pair.differences[metric] for pair in pairs])
+            return unfinished([pair.differences[metric] for pair in fresh or self._pairs(workload)])
         return self._cleared(workload, metric)
 
     def _cleared(self, workload: Of, metric: str) -> Verdict:

@@ -135,8 +135,7 @@ class Lanes(Rounds[Round]):
     def _over(self, taken: Taken) -> bool:
         if pace := self._pace.read():
             taken.paces.append(pace)
-        turns = (taken.turns_of("call", name) for name in taken.described)
-        return settled(turns, self.amounts.fewest)
+        return settled((taken.turns_of("call", name) for name in taken.described), self.amounts.fewest)
 
     def _result(self, taken: Taken, seconds: float, starting: float) -> Round:
         for name, memory in taken.memory.items():
