@@ -46,9 +46,7 @@ class _Optional(argparse.Action):
     test, so it is handed back.
     """
 
-    def __call__(
-        self, parser: object, namespace: argparse.Namespace, values: Any, option_string: object = None
-    ) -> None:
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         if isinstance(values, str) and ("::" in values or values.endswith(".py") or os.path.isdir(values)):
             # argparse itself puts arguments here that a subcommand has not recognised.
             vars(namespace).setdefault("_unrecognized_args", []).append(values)
