@@ -40,7 +40,6 @@ _CHANGED_CONFIDENCE = 0.95
 # The fewest pairs that have such an interval.
 _CHANGED_PAIRS = 6
 
-
 # So many more pairs must be disturbed than count before a workload gets no further ones.
 MOST_DISTURBED = 3
 

@@ -31,7 +31,6 @@ from fwbench.text import change
 
 Name = TypeVar("Name", bound=Hashable)
 
-
 # Pairs of each benchmark in the first stage; one more where they scatter by more than the threshold.
 SCREENING = 3
 

@@ -170,7 +170,6 @@ _GATES: Mapping[str, dict[str, Any]] = {
     },
 }
 
-
 # Names that options had before, under which they are still known.
 EARLIER = {"--fwbench-lanes": "--fwbench-frameworks"}
 

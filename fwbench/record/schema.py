@@ -113,7 +113,6 @@ WORKLOAD = _BOUNDS[Workload] = _shape(
     strict=True,
 )
 
-
 _Blocks = Annotated[list[Positive], Meta(min_length=1, max_length=1_000)]
 
 
@@ -133,7 +132,6 @@ class _Turns(_Taken):
 
 
 ROUND = _shape(PlayedRound, {"begun": Amount, "turns": dict[_Name, _Taken], "pace": Amount})
-
 
 MEASUREMENT = _shape(
     Measurement,
