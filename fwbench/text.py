@@ -110,8 +110,7 @@ def markdown(text: str, most: int | None = None) -> str:
     Args:
         most: characters that are kept.
     """
-    marked = _MARKUP.sub(_escape, _LIVE.sub("\0", line(text, most)))
-    return marked.replace("\0", _APART)
+    return _MARKUP.sub(_escape, _LIVE.sub("\0", line(text, most))).replace("\0", _APART)
 
 
 def _escape(match: "re.Match[str]") -> str:

@@ -22,7 +22,6 @@ _FIELD = re.compile(r"\w+=(?!=)")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Searches commits, or a distribution's releases, for those with which a workload or a test has become slower "
         "or faster. Each comparison plays pairs of fresh processes that take turns; at most 5 % of searches name a "
@@ -52,15 +51,10 @@ def _run(options: argparse.Namespace) -> int:
         searching.refuse_own(asked.subject, states.top, own(states.top))
     begun = time.monotonic()
     count = len(states.titles)
-    print(
-        f"{asked.subject.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}",
-        flush=True,
-    )
+    print(f"{asked.subject.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}", flush=True)
     with states.sides(project, asked.others) as side, asked.playing as players:
         series = Series(side, states.titles.__getitem__, asked.subject, players, asked.end, metric=asked.metric)
-        search = Search(
-            count, series.play, lambda compared: print(_progress(states, compared), flush=True), **series.rule
-        )
+        search = Search(count, series.play, lambda one: print(_progress(states, one), flush=True), **series.rule)
         search.run()
     different = [_different(states, between, says) for between, says in series.differing().items()]
     print("\n".join([*different, *_answer(states, search, asked.metric, time.monotonic() - begun)]))

@@ -30,7 +30,6 @@ _BASES = {
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = "Runs in a workflow of GitHub Actions: measures a pull request, or comments on it."
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 

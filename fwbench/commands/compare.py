@@ -14,7 +14,6 @@ from fwbench.report import outcome_file, verdicts
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Compares two records: files of pytest-benchmark (anybody's), journals, or storage folders, whose "
         "newest saved run is read. Exit code: 0 nothing worse, 1 something worse, missing or failed, 4 not comparable."

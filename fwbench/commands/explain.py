@@ -15,7 +15,6 @@ from fwbench.worker.turns.suspects import resolve
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Finds the parts that make HEAD slower or faster than BASE: changed lines, other files, environment variables, "
         "installed distributions, the interpreter. It puts parts of HEAD back to what they are in BASE and measures "

@@ -11,7 +11,6 @@ from fwbench.text import line
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Draws a trend for each workload and metric over all runs in a storage folder, and finds where it "
         "has changed. It is a report, and no gate: it ends with 0 whatever it finds."
@@ -25,11 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"a folder with records, and folders of them; or asv's results, .asv/results. Default: {STORAGE}",
     )
     parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("report/history.html"),
-        metavar="FILE",
-        help="default: report/history.html",
+        "--output", type=Path, default=Path("report/history.html"), metavar="FILE", help="default: report/history.html"
     )
     parser.set_defaults(run=_run)
 

@@ -15,7 +15,6 @@ from fwbench.suite.studies import STUDIES
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Lists the suite's models, the frameworks and their lanes with the versions installed here, studies, and "
         "metrics with their units. It measures nothing."

@@ -37,7 +37,6 @@ _FAILED = 1
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Measures one workload and writes a record that `fwbench report` and `fwbench compare` read. "
         "Started by torchrun or srun it is one rank of a workload over as many devices: the first rank writes the "

@@ -31,7 +31,6 @@ _NOT_THE_SAME = 1
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Compares each framework's network with the reference's in float64: output, loss, gradients, "
         "running statistics, and the losses of five SGD and Adam steps; and what each loses in float32. It says which "
@@ -128,8 +127,7 @@ def _collection(arguments: Iterable[str], unknown: str) -> Mapping[str, Any]:
     Args:
         unknown: begins the sentence of what went wrong.
     """
-    started = command(sys.executable, _COLLECT, *arguments)
-    return answer(started, "root", _COLLECTING, unknown)
+    return answer(command(sys.executable, _COLLECT, *arguments), "root", _COLLECTING, unknown)
 
 
 def _project(collection: Mapping[str, Any]) -> Project:

@@ -20,7 +20,6 @@ TITLE = "fwbench report"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Writes tables, figures and one page of saved runs into a folder, and says what it has written. It measures "
         "nothing. Ends with 0, or with 4 where there is nothing to report or a file cannot be read or written."
@@ -42,11 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         f"{BASELINE.name} where it was measured, else the first lane that was",
     )
     parser.add_argument(
-        "--format",
-        type=_formats,
-        default=list(_WRITERS),
-        metavar=",".join(_WRITERS),
-        help="default: all of them",
+        "--format", type=_formats, default=list(_WRITERS), metavar=",".join(_WRITERS), help="default: all of them"
     )
     parser.set_defaults(run=_run)
 

@@ -168,7 +168,6 @@ def _tell(what: str) -> None:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Compares this revision with itself, suite after suite, with and without slowdowns planted in it, "
         "and reports how often the gate was wrong. It can be stopped, and resumes where it was when it is run again."

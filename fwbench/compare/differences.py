@@ -65,9 +65,8 @@ def differences(base: Measurement | None, head: Measurement | None) -> Iterator[
 
 def _conditions(m: Measurement, other: Mapping[str, Any]) -> dict[str, Any]:
     """What must be the same on both sides; of weights and arithmetic what the other side's `parity` tells, too."""
-    probes = {
-        name: probe for name, probe in (m.parity.get("probe") or {}).items() if name in (other.get("probe") or {})
-    }
+    beside = other.get("probe") or {}
+    probes = {name: probe for name, probe in (m.parity.get("probe") or {}).items() if name in beside}
     return {
         **m.workload.anywhere.to_json(),
         **{f"profile: {name}": amount for name, amount in (_PROTOCOL | dict(m.protocol)).items()},

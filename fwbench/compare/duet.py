@@ -40,7 +40,6 @@ _CHANGED_CONFIDENCE = 0.95
 # The fewest pairs that have such an interval.
 _CHANGED_PAIRS = 6
 
-
 # So many more pairs must be disturbed than count before a workload gets no further ones.
 MOST_DISTURBED = 3
 
@@ -83,10 +82,7 @@ class Duet(Generic[Of]):
         self._stage: Confirmation[tuple[Of, str]] = Confirmation({})
 
     def play(
-        self,
-        play: Play[Of],
-        tell: Callable[[str], None] = lambda _: None,
-        left: Callable[[], float] = lambda: math.inf,
+        self, play: Play[Of], tell: Callable[[str], None] = lambda _: None, left: Callable[[], float] = lambda: math.inf
     ) -> None:
         """Take the workloads through all stages; what has no time left stays undecided.
 
@@ -286,8 +282,7 @@ class Duet(Generic[Of]):
         if of in suspects or workload in self.to_screen():
             # A run may end before a suspect's first fresh pair. An interval of a changed program takes all pairs.
             fresh = [] if self._is_changed(workload) else self.confirmation[workload]
-            pairs = fresh or self._pairs(workload)
-            return unfinished([pair.differences[metric] for pair in pairs])
+            return unfinished([pair.differences[metric] for pair in fresh or self._pairs(workload)])
         return self._cleared(workload, metric)
 
     def _cleared(self, workload: Of, metric: str) -> Verdict:

@@ -27,7 +27,6 @@ Seconds = Sequence[float]
 Suites = Sequence[Mapping[str, Any]]
 Judge = Callable[[Mapping[str, Any]], bool]
 
-
 _Rounds = Annotated[list[schema.Positive], msgspec.Meta(min_length=1)]
 
 

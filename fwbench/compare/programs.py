@@ -104,8 +104,7 @@ def _barrier(base: Mapping[str, int], head: Mapping[str, int]) -> Iterator[Remar
     lost = base.get(_BARRIER, 0) - head.get(_BARRIER, 0)
     if lost > 0:
         yield Remark(
-            "barrier",
-            f"{_count(lost, 'fusion barrier')} lost ({_BARRIER}): the compiler may merge and move across it",
+            "barrier", f"{_count(lost, 'fusion barrier')} lost ({_BARRIER}): the compiler may merge and move across it"
         )
     elif lost < 0:
         yield Remark("barrier", f"{_count(-lost, 'new fusion barrier')} ({_BARRIER})")

@@ -31,7 +31,6 @@ from fwbench.text import change
 
 Name = TypeVar("Name", bound=Hashable)
 
-
 # Pairs of each benchmark in the first stage; one more where they scatter by more than the threshold.
 SCREENING = 3
 
@@ -412,12 +411,10 @@ class Confirmation(Generic[Name]):
         return name in self.verdicts and self.verdicts[name].kind in ("regressed", "improved")
 
 
-def _verdict(
-    kind: Decision, differences: Sequence[float], ended: str, p: float | None = None, note: str = ""
-) -> Verdict:
-    low, high, confidence = interval(differences)
-    ratio = math.exp(estimate(differences))
-    return Verdict(kind, ratio, (math.exp(low), math.exp(high)), confidence, len(differences), p, note, ended)
+def _verdict(kind: Decision, pairs: Sequence[float], ended: str, p: float | None = None, note: str = "") -> Verdict:
+    low, high, confidence = interval(pairs)
+    ratio = math.exp(estimate(pairs))
+    return Verdict(kind, ratio, (math.exp(low), math.exp(high)), confidence, len(pairs), p, note, ended)
 
 
 def _untold(differences: Sequence[float]) -> str:

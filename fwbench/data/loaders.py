@@ -16,29 +16,22 @@ import multiprocessing
 import pickle
 import signal
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from ctypes import c_longlong
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.data.contract import DataError, Images, Indices
 
-
-class Reader(Protocol):
-    """Reads one sample: float32 of the model's input shape. It is pickled on its way to a loader."""
-
-    def __call__(self, split: str, epoch: int, index: int) -> NDArray[np.float32]:
-        """Read it.
-
-        Raises:
-            DataError: it cannot be read; the sentence names the file or row.
-        """
+# Reads a sample by its split, the epoch and its index: float32 of the model's input shape. It raises a DataError that
+# names the file or row where that cannot be read, and is pickled on its way to a loader.
+Reader = Callable[[str, int, int], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -175,11 +168,7 @@ class Loaders:
 
 
 def _serve(
-    connection: "Connection[Any, Any]",
-    read: Reader,
-    memory: Sequence[Any],
-    shape: tuple[int, ...],
-    current_pass: Any,
+    connection: "Connection[Any, Any]", read: Reader, memory: Sequence[Any], shape: tuple[int, ...], current_pass: Any
 ) -> None:
     # A terminal sends Ctrl-C to all processes; the consumer decides when loaders end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -13,13 +13,7 @@ _EXTRAS = {"digits": "data", "mnist": "data", "imagenet-100": "imagenet"}
 
 
 def open_data(
-    name: str,
-    model: Model,
-    *,
-    path: str | None = None,
-    seed: int = 0,
-    processes: int | None = None,
-    prefetch: int = 3,
+    name: str, model: Model, *, path: str | None = None, seed: int = 0, processes: int | None = None, prefetch: int = 3
 ) -> Data:
     """Open a source for a model.
 
@@ -42,8 +36,6 @@ def open_data(
         raise DataError(f"{name} takes no data_path, but was given {path!r}: leave it out")
     if not 0 <= seed < 2**32:
         raise DataError(f"seed {seed} is out of range 0 to {2**32 - 1}")
-    if prefetch < 1 or (processes is not None and processes < 0):
-        raise DataError(f"prefetch {prefetch} must be at least 1 and processes {processes} at least 0")
     # Imported on demand: they need scikit-learn or Pillow, and a worker's memory is measured.
     try:
         if name == "digits":

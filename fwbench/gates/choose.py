@@ -23,10 +23,7 @@ _GATES = {
 _VALUES = {"--fwbench-gate": (ALLOW_MISMATCH,), "--fwbench-programs-only": targets.NAMES}
 
 # What means nothing to a run without one of these.
-_ABOUT = {
-    "--fwbench-fail": ("--fwbench-against", "--fwbench-gate"),
-    "--fwbench-summary": tuple(_GATES),
-}
+_ABOUT = {"--fwbench-fail": ("--fwbench-against", "--fwbench-gate"), "--fwbench-summary": tuple(_GATES)}
 
 
 def choose(config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> Gate | None:

@@ -122,8 +122,7 @@ class DuetGate(Gate):
             assert comparison.fault is not None
             return Measurement(workload, failure=comparison.fault.failure)
         if not comparison.screening:
-            measurement = measure(workload, protocol, tell)
-            return dataclasses.replace(measurement, duet=self._told(comparison))
+            return dataclasses.replace(measure(workload, protocol, tell), duet=self._told(comparison))
         head = comparison.described["head"]
         samples = tuple(comparison.samples)
         source = f"head's rounds, n={len(samples)}, of {len(comparison.pairs)} pairs"

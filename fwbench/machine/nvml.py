@@ -79,11 +79,8 @@ class Gpu:
         import pynvml
 
         def ask(query: Callable[..., Any], *arguments: Any, of: Any = self.whole, read: Any = None) -> Any:
-            try:
-                answer = query(of, *arguments)
-            except pynvml.NVMLError:
-                return None
-            return read(answer) if read else answer
+            answer = _told(query, of, *arguments)
+            return read(answer) if read and answer is not None else answer
 
         def watts(milliwatts: int) -> float:
             return milliwatts / 1000
@@ -120,12 +117,8 @@ class Gpu:
         """
         import pynvml
 
-        try:
-            counted = pynvml.nvmlDeviceGetFieldValues(self.whole, list(_HELD))
-        except pynvml.NVMLError:
-            return {}
         told: dict[str, float] = {}
-        for each in counted:
+        for each in _told(pynvml.nvmlDeviceGetFieldValues, self.whole, list(_HELD)) or ():
             if each.nvmlReturn == pynvml.NVML_SUCCESS:
                 reason = _HELD[each.fieldId]
                 told[reason] = max(told.get(reason, 0.0), each.value.ullVal / 1e9)
@@ -138,10 +131,7 @@ class Gpu:
         """The CPUs of the GPU's NUMA node; empty where the driver does not tell."""
         import pynvml
 
-        try:
-            words = pynvml.nvmlDeviceGetCpuAffinity(self.whole, _WORDS)
-        except pynvml.NVMLError:
-            return set()
+        words = _told(pynvml.nvmlDeviceGetCpuAffinity, self.whole, _WORDS) or ()
         return {64 * index + bit for index, word in enumerate(words) for bit in range(64) if word >> bit & 1}
 
     def process_memory(self, pid: int) -> int | None:
@@ -198,14 +188,21 @@ def _processes(query: Callable[[Any], Any], handle: Any) -> tuple[AcceleratorPro
         query: a function of NVML's with its version: the one without raises what is no NVMLError where a driver is too
             old for it.
     """
-    import pynvml
-
-    try:
-        running = query(handle)
-    except pynvml.NVMLError:
+    running = _told(query, handle)
+    if running is None:
         return None
     # In a container the driver may give 0, and a process that is listed has a context at least.
     return tuple(AcceleratorProcess(process.pid, process.usedGpuMemory or None) for process in running)
+
+
+def _told(query: Callable[..., Any], *arguments: Any) -> Any:
+    """NVML's answer, None where it has none."""
+    import pynvml
+
+    try:
+        return query(*arguments)
+    except pynvml.NVMLError:
+        return None
 
 
 def visible(most: int) -> list[Gpu]:
@@ -340,20 +337,15 @@ def _whole(handle: Any) -> Any:
     """The GPU that a slice is of; of a whole GPU itself."""
     import pynvml
 
-    try:
-        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
-    except pynvml.NVMLError:
-        return handle
+    whole = _told(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
+    return handle if whole is None else whole
 
 
 def _cuda() -> tuple[int, int] | None:
     import pynvml
 
-    try:
-        version = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-    except pynvml.NVMLError:
-        return None
-    return version // 1000, version % 1000 // 10
+    version = _told(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    return None if version is None else (int(version) // 1000, int(version) % 1000 // 10)
 
 
 def _in_the_system(root: Path) -> bool:

@@ -4,7 +4,6 @@ A row of a report is held against the best that any lane reached, not against it
 PyTorch's convolutions beat its matrix products on AMD's CPUs.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from fwbench.errors import Absent
 from fwbench.frameworks.contract import Framework, Offered
 from fwbench.frameworks.faults import first_line
 from fwbench.machine import cpu_vendor, last_cache, nvml
+from fwbench.machine.oom import host_memory
 from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
@@ -143,9 +143,7 @@ def _copy(framework: Framework, workload: Workload, clock: Clock) -> _Rate | Non
         gpu = nvml.find()
         size = _MOST if isinstance(gpu, Absent) else min(_MOST_ON_GPU, gpu.memory // _OF_MEMORY)
     else:
-        sized = hasattr(os, "sysconf")
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if sized else _MOST * _OF_MEMORY
-        size = copied(last_cache(), memory)
+        size = copied(last_cache(), host_memory() or _MOST * _OF_MEMORY)
     offered = framework.copy(workload, size // 4)
     if offered is None:
         return None

@@ -282,11 +282,7 @@ def _moved(
 
 
 def resting(
-    meter: Counter | str,
-    window: float,
-    clock: Clock,
-    sleep: Callable[[float], None] = time.sleep,
-    devices: int = 1,
+    meter: Counter | str, window: float, clock: Clock, sleep: Callable[[float], None] = time.sleep, devices: int = 1
 ) -> dict[str, Metric]:
     """`power_idle`, in watts, and the counter's `energy_period`, in seconds.
 

@@ -148,8 +148,7 @@ class Epochs:
             self._program.wait()
             computing += self._clock() - begun
         begun = self._clock()
-        scores = self._program.scores()
-        return scores, waiting, computing + self._clock() - begun
+        return self._program.scores(), waiting, computing + self._clock() - begun
 
     def _read(self) -> float:
         """Joules by the counter; 0 without a counter."""

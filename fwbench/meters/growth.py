@@ -37,10 +37,7 @@ class Growth:
     """
 
     def __init__(
-        self,
-        in_use: Callable[[], float | None],
-        clock: Clock,
-        host: Callable[[], dict[str, float]] | None = None,
+        self, in_use: Callable[[], float | None], clock: Clock, host: Callable[[], dict[str, float]] | None = None
     ) -> None:
         self._in_use, self._clock, self._host = in_use, clock, host or _of_this_process
         self.calls, self._due = 0, clock()

@@ -46,13 +46,7 @@ class _Optional(argparse.Action):
     test, so it is handed back.
     """
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         if isinstance(values, str) and ("::" in values or values.endswith(".py") or os.path.isdir(values)):
             # argparse itself puts arguments here that a subcommand has not recognised.
             vars(namespace).setdefault("_unrecognized_args", []).append(values)
@@ -81,10 +75,7 @@ _SELECTION: Mapping[str, dict[str, Any]] = {
         "help": "Comma-separated models: the suite's, which `fwbench list` names, and those of your tests. Default: "
         "all.",
     },
-    "--fwbench-batch-sizes": {
-        "metavar": "SIZES",
-        "help": "Comma-separated batch sizes. Default: the profile's.",
-    },
+    "--fwbench-batch-sizes": {"metavar": "SIZES", "help": "Comma-separated batch sizes. Default: the profile's."},
     "--fwbench-devices": {
         "metavar": "NUMBERS",
         "help": "Comma-separated numbers of devices over which inference and training are spread (data parallelism): "
@@ -178,7 +169,6 @@ _GATES: Mapping[str, dict[str, Any]] = {
         "h200) compiles for that one, on a machine without it; JAX needs the extra fwbench[target] for it.",
     },
 }
-
 
 # Names that options had before, under which they are still known.
 EARLIER = {"--fwbench-lanes": "--fwbench-frameworks"}

@@ -20,7 +20,7 @@ from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.text import storable
-from fwbench.worker.texts import present
+from fwbench.worker.process.witness import present
 
 OPTION = "--fwbench-resume"
 
@@ -159,7 +159,7 @@ def _taken(path: Path, now: Mapping[str, Any], resumed: Resumed, root: Path) -> 
         return replace(resumed, differences=list(dict.fromkeys(differences)))
     if resumed.duet:
         return _with_pairs(path, resumed, resumed.duet)
-    return _with_measurements(path, then, now, resumed, functools.cache(functools.partial(present, root)))
+    return _with_measurements(path, then, now, resumed, functools.cache(lambda name: present(str(root / name))))
 
 
 def _with_pairs(path: Path, resumed: Resumed, duet: Gate) -> Resumed:

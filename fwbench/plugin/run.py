@@ -198,7 +198,7 @@ class Run:
             return
         saving.take_over(self._benchmarking, self._unwritten.append)
         asked = {
-            item.nodeid: (workload, self._protocol(item, workload))
+            item.nodeid: (workload, protocol_of(item, workload, self.selection.protocol))
             for item, workload in measured.items()
             if not is_kept_from_running(item)
         }
@@ -290,7 +290,7 @@ class Run:
     def measuring(self, item: pytest.Item, benchmark: Any) -> Callable[[], Measurement]:
         """The value of the fixture `fwbench_measure`."""
         workload = self.workload(item)
-        protocol = self._protocol(item, workload)
+        protocol = protocol_of(item, workload, self.selection.protocol)
         if hasattr(self._config, "workerinput") and (option := gate_options.needs_rounds(self._config, "compare")):
             pytest.fail(f"{option} {gate_options.NOT_PARALLEL}", pytrace=False)
 
@@ -318,10 +318,6 @@ class Run:
             return measurement
 
         return measure
-
-    def _protocol(self, item: pytest.Item, workload: Workload) -> Protocol:
-        """The protocol of a test."""
-        return protocol_of(item, workload, self.selection.protocol)
 
     def _measured(self, item: pytest.Item, benchmark: Any, workload: Workload, protocol: Protocol) -> Measurement:
         benchmark.skipped = True  # else pytest-benchmark warns that it was not used, if this is ended

@@ -48,16 +48,11 @@ _LAST = 3
 
 # What a run of pytest writes, compares or leaves out; here it does nothing of the like.
 _OFF: Mapping[str, Any] = {
-    "benchmark_json": None,
-    "benchmark_save": None,
-    "benchmark_autosave": False,
+    **dict.fromkeys(("benchmark_json", "benchmark_save", "benchmark_cprofile", "xmlpath"), None),
+    **dict.fromkeys(("benchmark_autosave", "benchmark_skip", "benchmark_disable"), False),
     "benchmark_compare": [],
     "benchmark_compare_fail": [],
     "benchmark_histogram": [],
-    "benchmark_cprofile": None,
-    "benchmark_skip": False,
-    "benchmark_disable": False,
-    "xmlpath": None,
     "no_cov": True,
     "maxfail": 0,
 }

@@ -53,11 +53,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     known = [lane.name for lane in LANES.values() if not lane.internal]
     for unknown in (lane for lane in lanes if lane not in known):
         raise pytest.UsageError(f"unknown lane {unknown!r} in --fwbench-lanes: {hint(unknown, known)}.")
-    asked = {
-        "lanes": lanes,
-        "models": models,
-        "batch_sizes": _values(config, "--fwbench-batch-sizes", "batch_size"),
-    }
+    asked = {"lanes": lanes, "models": models, "batch_sizes": _values(config, "--fwbench-batch-sizes", "batch_size")}
     settings = {"precision": precisions, "target": target} | {n: v for n, v in given.items() if n in FIELDS}
     of_run = {name: values[0] for name, values in given.items() if name not in FIELDS}
     if programs or config.getoption("fwbench_against") is not None:

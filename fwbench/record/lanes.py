@@ -217,10 +217,7 @@ _JAX = Lane(
     processes={"cpu": "device", "gpu": "host"},
     # No products by Triton, which the autotuner would choose from; then no autotuning either. Without the first the
     # second would take the first of Triton's kernels untried, and some of these do not compile.
-    fallback=(
-        ("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false"),
-        ("XLA_FLAGS", "--xla_gpu_autotune_level=0"),
-    ),
+    fallback=(("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false"), ("XLA_FLAGS", "--xla_gpu_autotune_level=0")),
     trial="import os; os.environ['JAX_PLATFORMS'] = 'cpu'; import jax; jax.devices()",
 )
 _TENSORFLOW = Lane(

@@ -97,21 +97,8 @@ WAITING = "waiting for quiet"
 CEILING = "ceilings"
 # What a worker says that it does.
 STAGES = (
-    *(
-        "join",
-        "data",
-        "build",
-        "compile",
-        "load",
-        "probe",
-        "training",
-        "test",
-        "warm-up",
-        WAITING,
-        "latency",
-        "throughput",
-    ),
-    *("memory", "energy", "communication", "check", "program", "device time", CEILING),
+    *("join", "data", "build", "compile", "load", "probe", "training", "test", "warm-up", WAITING, "latency"),
+    *("throughput", "memory", "energy", "communication", "check", "program", "device time", CEILING),
 )
 # How long loading a program takes, as a share of compiling it, where nobody has measured it.
 _LOADING = 0.25

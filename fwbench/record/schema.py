@@ -113,7 +113,6 @@ WORKLOAD = _BOUNDS[Workload] = _shape(
     strict=True,
 )
 
-
 _Blocks = Annotated[list[Positive], Meta(min_length=1, max_length=1_000)]
 
 
@@ -133,7 +132,6 @@ class _Turns(_Taken):
 
 
 ROUND = _shape(PlayedRound, {"begun": Amount, "turns": dict[_Name, _Taken], "pace": Amount})
-
 
 MEASUREMENT = _shape(
     Measurement,
@@ -220,8 +218,7 @@ class Check(msgspec.Struct):
     statistics: Sketch | UnsetType = UNSET
     draws: (
         Annotated[
-            list[Number],
-            Meta(min_length=2, description="first loss of a random training step, drawn several times"),
+            list[Number], Meta(min_length=2, description="first loss of a random training step, drawn several times")
         ]
         | UnsetType
     ) = UNSET

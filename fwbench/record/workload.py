@@ -60,10 +60,7 @@ class Workload(Decoded):
     weights: Annotated[
         str,
         Field(
-            "The models' weights: drawn with a seed, or torchvision's published ones.",
-            "{}",
-            choices=WEIGHTS,
-            open=True,
+            "The models' weights: drawn with a seed, or torchvision's published ones.", "{}", choices=WEIGHTS, open=True
         ),
     ] = "drawn"
     data: Annotated[

@@ -104,15 +104,11 @@ def headline(given: Sequence[Answer]) -> list[str]:
     if not given:
         return ["No workload was measured in two lanes, so there is nothing to compare."]
     lines = []
-    for mode, answered in _by_mode(given).items():
+    answerable = (answer for answer in given if answer.weighed)
+    for mode, answered in grouped(answerable, lambda answer: answer.workload.mode).items():
         lines += _fastest(mode, answered)
         lines += filter(None, (_best(question, mode, answered) for question in QUESTIONS))
     return [*lines, *_unanswered(given)]
-
-
-def _by_mode(given: Sequence[Answer]) -> dict[str, list[Answer]]:
-    """The answers of each mode that have a ratio."""
-    return grouped((answer for answer in given if answer.weighed), lambda answer: answer.workload.mode)
 
 
 def _unanswered(given: Sequence[Answer]) -> list[str]:
@@ -185,7 +181,7 @@ def verdict_on(given: Sequence[Answer]) -> str:
 
 
 def _factor(given: Sequence[Answer]) -> str:
-    weighed = [(answer.weighed, _name(answer)) for answer in given if answer.weighed]
+    weighed = [(each.weighed, f"{each.workload.subject} b{each.workload.batch_size}") for each in given if each.weighed]
     low, high = max(each.reach.low for each, _ in weighed), min(each.reach.high for each, _ in weighed)
     if low <= high:
         return f"a common factor of {units.times((low, high))}"
@@ -213,10 +209,6 @@ def _best(question: Question, mode: str, answered: Sequence[Answer]) -> str:
 def _listed(names: Sequence[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _name(answer: Answer) -> str:
-    return f"{answer.workload.subject} b{answer.workload.batch_size}"
 
 
 def _named(given: Sequence[Answer]) -> str:

@@ -33,13 +33,7 @@ def _at_sizes(metrics: Sequence[str], cases: Sequence[Case]) -> Iterable[Case]:
 
 
 def _against_size(
-    axes: Axes,
-    cases: Sequence[Case],
-    looks: Looks,
-    *,
-    metrics: Sequence[str],
-    label: str,
-    mean: bool,
+    axes: Axes, cases: Sequence[Case], looks: Looks, *, metrics: Sequence[str], label: str, mean: bool
 ) -> None:
     """Draw a line for each lane: means and standard deviations, or medians and ranges, hollow where disturbed."""
     every: list[float] = []

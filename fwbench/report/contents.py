@@ -103,12 +103,7 @@ def failures(setting: Setting) -> Table:
         "failures",
         "What failed",
         "unavailable: cannot run here; crashed: the process died; timed_out: passed its deadline; error: an exception.",
-        (
-            Column("workload", lambda failed: failed.workload.id),
-            part("kind"),
-            part("stage"),
-            part("message"),
-        ),
+        (Column("workload", lambda failed: failed.workload.id), part("kind"), part("stage"), part("message")),
         [m for case in setting.cases for m in case.failures],
     )
 

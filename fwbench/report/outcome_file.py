@@ -19,7 +19,6 @@ from fwbench.report import verdicts
 # A suite of a thousand benchmarks takes a tenth of this.
 _LARGEST = 8 * 2**20
 
-
 SCHEMA = 1
 
 

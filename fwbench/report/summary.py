@@ -8,7 +8,6 @@ from fwbench.machine.disturbances import CAUSES, LOAD, capped, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
-from fwbench.record.workload import Workload
 from fwbench.report import brief, calls, fits, ratios, scaling, units
 from fwbench.report.answers import answers
 from fwbench.report.cases import baseline, cases, grouped, reasons, title
@@ -95,7 +94,7 @@ def every_note(measurements: Sequence[Measurement]) -> list[str]:
     if lane not in (None, BASELINE.name):
         lines.append(f"speed-up is relative to {title(lane)}")
     lines += [
-        f"{_named(answer.workload)}: {answer.weighed.apart}"
+        f"{answer.workload.subject} {answer.workload.mode} b{answer.workload.batch_size}: {answer.weighed.apart}"
         for answer in answers(of_calls)
         if answer.weighed and answer.weighed.apart
     ]
@@ -261,10 +260,6 @@ def _slower_alone(measured: Sequence[Measurement]) -> Iterator[str]:
             f"{len(slower)} rows are slower than their turns (most: {units.ratio(most)}, {worst}), and answers are of "
             "turns: a row is one process, whose host may have been slow, and turns load what that has compiled"
         )
-
-
-def _named(workload: Workload) -> str:
-    return f"{workload.subject} {workload.mode} b{workload.batch_size}"
 
 
 def _ids(measurements: Sequence[Measurement]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fwbench import git
 from fwbench.record.measurement import Failure
-from fwbench.worker.process.witness import CODE, digest
+from fwbench.worker.process.witness import CODE, present
 
 _AGAIN = "so the numbers are of no text that the record could name: measure again, and leave the project's files alone"
 
@@ -29,14 +29,12 @@ class Texts:
 
     Args:
         root: the folder that the files' names are relative to.
-        known: digests by name, which stand however the files are now.
     """
 
-    def __init__(self, root: Path, known: Mapping[str, str] | None = None) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
         self._commit = git.commit(root, "HEAD") if isinstance(git.top(root), Path) else None
-        self._known = {name: found for name in self._differing() if (found := present(root, name))}
-        self._known |= known or {}
+        self._known = {name: found for name in self._differing() if (found := present(str(root / name)))}
 
     def unlike(self, sources: Mapping[str, str]) -> list[str]:
         """The names of those files of which a process has read another text.
@@ -60,20 +58,8 @@ class Texts:
         where = [f":(literal){name}" for name in names] or ["."]
         compared = ("diff", "--name-only", "-z", "--relative", "--no-renames", self._commit, "--", *where)
         found = git.answer(self._root, *compared).split(b"\0")
-        code = [] if names else [name for name in git.untracked(self._root)[0] if _is_code(name)]
+        code = [] if names else [name for name in git.untracked(self._root)[0] if os.fsdecode(name).endswith(CODE)]
         return [os.fsdecode(name) for name in (*found, *code) if name]
-
-
-def present(root: Path, name: str) -> str | None:
-    """The digest of a file as it is now; None if it cannot be read."""
-    try:
-        return digest(str(root / name))
-    except OSError:
-        return None
-
-
-def _is_code(name: bytes) -> bool:
-    return os.fsdecode(name).endswith(CODE)
 
 
 def _listed(names: Sequence[str]) -> str:

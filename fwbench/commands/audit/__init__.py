@@ -14,7 +14,6 @@ _NOT_THE_SAME = 1
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Fetches pairs of public networks, proves each as `fwbench prove` does, and writes a table: same, different "
         "(where, and why), or not runnable. The list and the repositories are code, which is run: audit what you "

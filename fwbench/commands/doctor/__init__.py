@@ -22,7 +22,6 @@ _MEASURE = "Begin with `pytest --pyargs fwbench.suite.benchmarks --benchmark-onl
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = (
         "Says what this machine can measure and what stands in the way; with --check it also tries that out. "
         "Ends with 0 where numbers can be trusted, and with 1 where something is bad."

@@ -10,9 +10,7 @@ from importlib.resources import files
 
 _SUFFIX = ".txtpb"
 
-NAMES = tuple(
-    sorted(file.name.removesuffix(_SUFFIX) for file in files(__name__).iterdir() if file.name.endswith(_SUFFIX))
-)
+NAMES = tuple(sorted(file.name[: -len(_SUFFIX)] for file in files(__name__).iterdir() if file.name.endswith(_SUFFIX)))
 
 
 def description(target: str) -> str:

@@ -112,8 +112,7 @@ def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) ->
     names = _row([column.head for column in fitted])
     inner = _tabular("".join(column.shape for column in fitted), 2, [names, r"\midrule", *body])
     start = rf"\centering{_caption(table, '; '.join(filter(None, [*same, origin])))}\label{{tab:{name}}}"
-    lines = [r"\begin{table}[htbp]", start, *inner, _note(table), r"\end{table}"]
-    return "\n".join([*lines, ""])
+    return "\n".join([r"\begin{table}[htbp]", start, *inner, _note(table), r"\end{table}", ""])
 
 
 def figure(file: str, name: str, title: str, caption: str, origin: str, narrow: bool) -> str:

@@ -7,15 +7,15 @@ and underscores are characters of the font; with LaTeX's old default they are dr
 import re
 import unicodedata
 
+# LaTeX's commands for letters.
+_LETTERS = {
+    **{"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "ß": "ss"},
+    **{"đ": "dj", "Đ": "DJ", "ð": "dh", "Ð": "DH", "þ": "th", "Þ": "TH", "\N{LATIN SMALL LETTER DOTLESS I}": "i"},
+}
 _SPECIAL = {
+    **{character: f"\\{character}" for character in "{}$&%#_"},
+    **{letter: rf"\{command}{{}}" for letter, command in _LETTERS.items()},
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "%": r"\%",
-    "#": r"\#",
-    "_": r"\_",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
@@ -39,40 +39,12 @@ _SPECIAL = {
     "\N{MICRO SIGN}": r"\textmu{}",
     "\N{GREEK SMALL LETTER MU}": r"\textmu{}",
     "€": r"\texteuro{}",
-    "ß": r"\ss{}",
-    "æ": r"\ae{}",
-    "Æ": r"\AE{}",
-    "œ": r"\oe{}",
-    "Œ": r"\OE{}",
-    "ø": r"\o{}",
-    "Ø": r"\O{}",
-    "ł": r"\l{}",
-    "Ł": r"\L{}",
-    "đ": r"\dj{}",
-    "Đ": r"\DJ{}",
-    "ð": r"\dh{}",
-    "Ð": r"\DH{}",
-    "þ": r"\th{}",
-    "Þ": r"\TH{}",
-    "\N{LATIN SMALL LETTER DOTLESS I}": r"\i{}",
 }
 
 # Unicode's combining marks, and LaTeX's commands that put them on a letter.
 _ACCENTS = {
-    "\u0300": "`",
-    "\u0301": "'",
-    "\u0302": "^",
-    "\u0303": "~",
-    "\u0304": "=",
-    "\u0306": "u",
-    "\u0307": ".",
-    "\u0308": '"',
-    "\u030a": "r",
-    "\u030b": "H",
-    "\u030c": "v",
-    "\u0323": "d",
-    "\u0327": "c",
-    "\u0328": "k",
+    **{"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": "."},
+    **{"\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0323": "d", "\u0327": "c", "\u0328": "k"},
 }
 
 # The fonts join two of these into a dash or a quotation mark.

@@ -17,7 +17,6 @@ class Conversation:
         channel: to the process.
         who: the process, as a sentence names it.
         tell: called with each stage as it begins.
-        stage: the stage in which the process is at the start.
         start: the position in standard error at which the job begins.
 
     Attributes:
@@ -28,18 +27,13 @@ class Conversation:
     """
 
     def __init__(
-        self,
-        channel: Channel,
-        who: str = "the worker",
-        tell: Callable[[str], None] = lambda stage: None,
-        stage: str | None = None,
-        start: int = 0,
+        self, channel: Channel, who: str = "the worker", tell: Callable[[str], None] = lambda _: None, start: int = 0
     ) -> None:
         self._channel = channel
         self._who = who
         self._tell = tell
         self._start = start
-        self.stage = stage
+        self.stage: str | None = None
         self.asked = time.monotonic()
         self.started: float | None = None
         self.code: int | None = None

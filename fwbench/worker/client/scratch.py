@@ -8,7 +8,6 @@ import tempfile
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from fwbench.record import files
 from fwbench.worker.process import lifetime
@@ -47,9 +46,7 @@ class Scratch:
     def __enter__(self) -> "Scratch":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -33,10 +33,8 @@ STABLE_ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
 
-
 # Forking a process that has loaded frameworks is safe only on Linux: elsewhere each job gets a new server.
 FORKS = sys.platform == "linux"
-
 
 # Files that a run's own process needs: those of pytest, and up to six for the server of each of its lanes.
 _FILES = 64
@@ -64,12 +62,7 @@ def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE)
 
 def configuration(lane: Lane, cpus: Sequence[int], scratch: str) -> dict[str, Any]:
     """The configuration that starts a lane's server: imports, CPUs, and its folder for temporary files."""
-    return {
-        "lane": lane.to_json(),
-        "cpus": cpus,
-        "fork": FORKS,
-        "scratch": scratch,
-    }
+    return {"lane": lane.to_json(), "cpus": cpus, "fork": FORKS, "scratch": scratch}
 
 
 def environment(

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import gc
 import os
-import resource
 import statistics
 import sys
 import time
@@ -23,6 +22,7 @@ from fwbench.machine import versions
 from fwbench.machine.holes import watched
 from fwbench.machine.load import OtherLoad
 from fwbench.meters import memory
+from fwbench.meters.heap import page_faults
 from fwbench.meters.remembering import vary
 from fwbench.models import Model, ModelError
 from fwbench.models.weights import canonical
@@ -237,14 +237,14 @@ class Player(Turns):
         self._units = 0
         begun, computing = time.perf_counter(), time.process_time()
         calls: list[float] = []
-        pages = [_pages()]
+        pages = [page_faults()]
         while (
             (passed := time.perf_counter() - begun) < _WARM_SECONDS
             or len(calls) < _WARM_CALLS[passed > _LONG]
             or (pages[-1] - pages[-3] > _FEW_PAGES and passed < _LATEST)
         ):
             calls.append(next(self._timed(1)))
-            pages.append(_pages())
+            pages.append(page_faults())
         self.usual = (min(calls), (time.process_time() - computing) / len(calls))
         if self._extra:
             units = min(timeit.repeat(_unit, timer=time.perf_counter, repeat=_UNITS, number=_UNITS))
@@ -294,11 +294,6 @@ class Player(Turns):
             return f"{type(error).__name__}: {first_line(error)}"
         rows = [[*dataclasses.astuple(span)[:-1], span.place.removeprefix(root + os.sep)] for span in recorded]
         return rows or "the lane has no profiler"
-
-
-def _pages() -> int:
-    """Pages of fresh memory that the kernel has given this process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _unit() -> None:

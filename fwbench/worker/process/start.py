@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
-from types import ModuleType
 
 _PACKAGE = "FWBENCH_PACKAGE"
 
@@ -25,9 +24,7 @@ class Finder:
     def __init__(self, package: str) -> None:
         self._package = package
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         """As in `importlib.abc.MetaPathFinder`."""
         if name == "fwbench":
             return spec_from_file_location(name, os.path.join(self._package, "__init__.py"))

@@ -73,11 +73,7 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
     with job.stage("training"):
         job.metrics.update(
             memory(
-                program,
-                workload.device,
-                lambda: _train(job, program, epochs, watch),
-                number=job.gpu,
-                count=job.gpus,
+                program, workload.device, lambda: _train(job, program, epochs, watch), number=job.gpu, count=job.gpus
             )
         )
     job.metrics["other_load"] = load.read()

@@ -116,7 +116,7 @@ class Witness:
     def edited(self) -> list[str]:
         """The names of files that are not what they were when they were read."""
         for name, (path, stood, read) in self._read.items():
-            if _standing(path) != stood and _digest(path) != read:
+            if _standing(path) != stood and present(path) != read:
                 self._edited[name] = None
         return list(self._edited)
 
@@ -187,7 +187,8 @@ def _modified(path: str) -> float:
         return 0.0
 
 
-def _digest(path: str) -> str | None:
+def present(path: str) -> str | None:
+    """The digest of a file as it is now; None if it cannot be read."""
     try:
         return digest(path)
     except OSError:

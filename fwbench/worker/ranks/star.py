@@ -77,7 +77,7 @@ def place(environment: Mapping[str, str]) -> Place | None:
         RankError: a variable is missing or is no number; one sentence.
     """
     for names, launcher, meeting in (
-        ((RANK, SIZE, LOCAL), "fwbench", _no_meeting),
+        ((RANK, SIZE, LOCAL), "fwbench", lambda _: ("", 0, "")),
         (("RANK", "WORLD_SIZE", "LOCAL_RANK"), "torchrun", _torchrun),
         (("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"), "Slurm", _slurm),
     ):
@@ -94,10 +94,6 @@ def place(environment: Mapping[str, str]) -> Place | None:
         key = environment.get(KEY, key)
         return Place(rank, size, local, host, port, key.encode(), launcher)
     return None
-
-
-def _no_meeting(environment: Mapping[str, str]) -> tuple[str, int, str]:
-    return "", 0, ""
 
 
 def _torchrun(environment: Mapping[str, str]) -> tuple[str, int, str]:

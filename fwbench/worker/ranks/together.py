@@ -54,9 +54,7 @@ def combined(measurements: Sequence[Measurement], places: Sequence[Rank]) -> Mea
     if first.workload.device == "cpu":
         settings["caution"] = f"{settings['caution']}; {NO_SCALING}" if CHANGED in settings else NO_SCALING
     sources = {name: read for one in reversed(measurements) for name, read in one.sources.items()}
-    differing = [
-        name for name, read in sources.items() if any(one.sources.get(name, read) != read for one in measurements)
-    ]
+    differing = [name for name, of in sources.items() if any(one.sources.get(name, of) != of for one in measurements)]
     return dataclasses.replace(
         first,
         samples=() if differing else samples,

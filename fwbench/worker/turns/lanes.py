@@ -117,7 +117,7 @@ class Lanes(Rounds[Round]):
         together = max(taken.rounds - 1, self.amounts.timed(seconds[-1]) if seconds else 1)
         waiting = min(together // 2, _WAITING) if self._device == "gpu" else together // 2
         asked = _SINGLE if taken.rounds == 1 else {"alone": max(1, waiting), "together": together}
-        answer = take_turn(partner, taken, asked, "latency")
+        answer = take_turn(partner.ask, taken, asked, "latency")
         for metric in METRICS[:2]:
             taken.keep(metric, placing, block, name, answer[metric])
         taken.cpu += answer["cpu"]
@@ -135,8 +135,7 @@ class Lanes(Rounds[Round]):
     def _over(self, taken: Taken) -> bool:
         if pace := self._pace.read():
             taken.paces.append(pace)
-        turns = (taken.turns_of("call", name) for name in taken.described)
-        return settled(turns, self.amounts.fewest)
+        return settled((taken.turns_of("call", name) for name in taken.described), self.amounts.fewest)
 
     def _result(self, taken: Taken, seconds: float, starting: float) -> Round:
         for name, memory in taken.memory.items():

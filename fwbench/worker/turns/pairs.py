@@ -71,7 +71,7 @@ class Pairs(Rounds[Pair]):
         return tuple(Seat(side.name, side, lane, flags, cold) for side in self._sides)
 
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
-        answer = take_turn(partner, taken, {"rounds": taken.rounds}, "rounds")
+        answer = take_turn(partner.ask, taken, {"rounds": taken.rounds}, "rounds")
         taken.turn(placing, block, partner.seat.name, answer["rounds"][1:], answer["cpu_time"])
 
     def _result(self, taken: Taken, seconds: float, starting: float) -> Pair:

@@ -138,11 +138,7 @@ class Partner:
     def _stray(self, name: str, file: str) -> SideError:
         """The error of a module of this name that comes from this file, which is none of the side's."""
         if self.side.has(name):
-            raise UserError(
-                f"{self.side.title} has a module {name!r}, but it was imported from {file}, so no change in it could "
-                "be seen: add the folder that holds it in the repository to pytest's configuration, as in "
-                "`pythonpath = src`."
-            )
+            raise self.side.unseen(name, file)
         sentence = f"its module {name!r} would come from {file}, which is none of its files"
         return SideError(self.side, Failure("error", sentence, "build"), lacking=True)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from fwbench import git
 from fwbench.compare.pair import Fault, Pair
-from fwbench.errors import UserError
 from fwbench.record.measurement import Failure, FailureKind
 from fwbench.record.plain import PlainTest
 from fwbench.worker.client.channel import Channel
@@ -21,7 +20,7 @@ from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.starting import STABLE_ALLOCATOR, command
 from fwbench.worker.turns.partner import SideError
-from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, take_turn
+from fwbench.worker.turns.rounds import PADDINGS, noise, take_turn
 from fwbench.worker.turns.sides import Side, within
 from fwbench.worker.turns.taken import Amounts, Taken
 
@@ -92,13 +91,10 @@ class PlainPairs:
     def _share(self, tests: Sequence[PlainTest], arrived: Callable[[PlainTest, Pair | Fault], None]) -> int:
         """Play pairs from one pair of processes; return of how many tests."""
         begun = time.monotonic()
-        noise = {
-            "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
-            "FWBENCH_PADDING": "x" * self._random.randrange(ENVIRONMENT),
-        }
+        drawn = noise(self._random)
         with contextlib.ExitStack() as stack:
             seats = {
-                name: stack.enter_context(self._seat(name, tests, noise))
+                name: stack.enter_context(self._seat(name, tests, drawn))
                 for name in self._random.sample(list(self._sides), 2)
             }
             start = 0.0
@@ -138,7 +134,7 @@ class PlainPairs:
                 for name in self._random.sample(list(seats), len(seats)):
                     told[name] = seats[name].ask({"first": True}, "call")
                 taken = Taken(self.amounts)
-                taken.described |= {name: _described(message) for name, message in told.items()}
+                taken.described |= {name: {"settings": {}, "versions": of["versions"]} for name, of in told.items()}
                 self._take_turns(seats, told, taken)
             except _OverError as error:
                 over = {error.seat.name: error.message}
@@ -162,7 +158,7 @@ class PlainPairs:
         taken.plan(max(seats[name].ask(asked, "placed")["placed"] for name in order), len(seats))
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
-                turn = take_turn(seats[name], taken, {"rounds": taken.rounds}, "rounds")
+                turn = take_turn(seats[name].ask, taken, {"rounds": taken.rounds}, "rounds")
                 taken.turn(0, block, name, turn["rounds"][min(1, taken.rounds - 1) :], turn["cpu_time"])
         taken.once = {name: _once(message) for name, message in told.items()}
         for name, seat in seats.items() if self._searching else ():
@@ -184,7 +180,7 @@ class PlainPairs:
         return error
 
     @contextlib.contextmanager
-    def _seat(self, name: str, tests: Sequence[PlainTest], noise: Mapping[str, str]) -> "Iterator[_Seat]":
+    def _seat(self, name: str, tests: Sequence[PlainTest], drawn: Mapping[str, str]) -> "Iterator[_Seat]":
         side = self._sides[name]
         folder = within(side.root, self._called.top, self._called.folder)
         # Whole files, as a side may lack a test that was named.
@@ -192,7 +188,7 @@ class PlainPairs:
         places = [within(side.root, self._called.top, each) if each.is_absolute() else each for each in named]
         there = [str(place) for place in places if (folder / place).exists()]
         imported = [str(within(side.root, self._called.top, entry)) for entry in self._called.imported]
-        variables = {**git.unbound(os.environ), **side.variables, **noise}
+        variables = {**git.unbound(os.environ), **side.variables, **drawn}
         # Where the working tree is named, and not a folder beside it whose name begins alike.
         tree = re.compile(rf"{re.escape(str(self._called.top))}(?![^{re.escape(os.sep + os.pathsep)}])")
 
@@ -277,12 +273,7 @@ class _Seat:
         self._channel.send(message)
         received = self._receive()
         if "stray" in received:
-            name, file = received["stray"]
-            raise UserError(
-                f"{self.side.title} has a module {name!r}, but it was imported from {file}, so no change in it could "
-                "be seen: add the folder that holds it in the repository to pytest's configuration, as in "
-                "`pythonpath = src`."
-            )
+            raise self.side.unseen(*received["stray"])
         if answer not in received:
             raise _OverError(self, received)
         return dict(received)
@@ -310,7 +301,3 @@ class _Seat:
 
 def _once(message: Mapping[str, Any]) -> dict[str, float]:
     return {"first_call": message["first"], **({"peak_memory": message["peak"]} if message["peak"] else {})}
-
-
-def _described(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {"settings": {}, "versions": message["versions"]}

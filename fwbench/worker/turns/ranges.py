@@ -131,9 +131,7 @@ class Commits(Range):
                 except UserError as error:
                     raise UnmeasurableError(number, str(error)) from None
                 return placed(
-                    *(self.top, own(self.top), made.path, project, name, place, place),
-                    pythons=pythons,
-                    tree=self.top,
+                    *(self.top, own(self.top), made.path, project, name, place, place), pythons=pythons, tree=self.top
                 )
 
             yield side

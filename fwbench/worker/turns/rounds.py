@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fwbench.compare.pair import Fault
 from fwbench.machine import Machine, nvml
@@ -48,12 +48,8 @@ _HELD, _TRIES = 0.001, 3
 
 Played = TypeVar("Played")
 
-
-class Asked(Protocol):
-    """Who takes a turn when it is asked to."""
-
-    def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
-        """Send a message and wait for its answer."""
+# Sends a message to whoever takes turns, and waits for the answer of this name.
+Ask = Callable[[Mapping[str, Any], str], dict[str, Any]]
 
 
 class Rounds(ABC, Generic[Played]):
@@ -203,13 +199,10 @@ class Rounds(ABC, Generic[Played]):
                 self._fingerprinted.discard(workload)
 
     def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, Partner]:
-        noise = {
-            "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
-            "FWBENCH_PADDING": "x" * self._random.randrange(ENVIRONMENT),
-        }
+        drawn = noise(self._random)
         partners = {
             seat.name: stack.enter_context(
-                contextlib.closing(Partner(seat, self._machine, self._device, self._deadline, noise))
+                contextlib.closing(Partner(seat, self._machine, self._device, self._deadline, drawn))
             )
             for seat in self._random.sample(seats, len(seats))
         }
@@ -343,10 +336,15 @@ def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict
     raise raised
 
 
-def take_turn(partner: Asked, taken: Taken, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
-    """Ask a partner for a turn, again if its process was stopped or held back in it; note if it was in every try."""
+def noise(draw: random.Random) -> dict[str, str]:
+    """Variables that lay out the memory of a round's processes by chance, alike in all of them."""
+    return {"PYTHONHASHSEED": str(draw.randrange(1 << 32)), "FWBENCH_PADDING": "x" * draw.randrange(ENVIRONMENT)}
+
+
+def take_turn(ask: Ask, taken: Taken, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
+    """Ask for a turn, again if its process was stopped or held back in it; note if it was in every try."""
     for _ in range(_TRIES):
-        turn = partner.ask(message, answer)
+        turn = ask(message, answer)
         if turn["held"] <= _HELD:
             return turn
     taken.held = True

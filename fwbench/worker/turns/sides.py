@@ -67,6 +67,13 @@ class Side:
         # Git lists deleted files until the deletion is staged.
         return any((self.root / os.fsdecode(file)).is_file() for file in listed.split(b"\0") if file)
 
+    def unseen(self, module: str, file: str) -> UserError:
+        """The error of a module that this side has, where its process took the one in another file."""
+        return UserError(
+            f"{self.title} has a module {module!r}, but it was imported from {file}, so no change in it could be seen: "
+            "add the folder that holds it in the repository to pytest's configuration, as in `pythonpath = src`."
+        )
+
 
 @dataclass(frozen=True)
 class Against:

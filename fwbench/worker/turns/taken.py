@@ -154,9 +154,8 @@ class Taken:
 
     def _drift(self) -> float:
         def level(placing: int, block: int) -> float:
-            return statistics.mean(
-                value for side in self._logarithms["latency", placing, block].values() for value in side
-            )
+            sides = self._logarithms["latency", placing, block].values()
+            return statistics.mean(value for side in sides for value in side)
 
         return statistics.median(
             level(placing, self.blocks - 1) - level(placing, 0) for placing in range(self._amounts.placings)

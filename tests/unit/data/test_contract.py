@@ -133,9 +133,3 @@ def test_synthetic_splits_and_seeds_differ():
 
     assert first(0, "test") == first(0, "test")
     assert len({first(0, "test"), first(1, "test"), first(0, "validation")}) == 3
-
-
-@pytest.mark.parametrize("sizes", [{"train": 0}, {"training": 5}])
-def test_synthetic_sizes_that_make_no_sense_are_refused(sizes):
-    with pytest.raises(DataError, match=rf"synthetic cannot have \d samples in a split '{next(iter(sizes))}'"):
-        Synthetic(CATALOG["mlp"], 0, sizes)

@@ -58,8 +58,6 @@ def test_every_source_says_its_own_name(name, mnist_folder, imagenet_folder):
         ("cifar", {}, "unknown data 'cifar': choose from digits, mnist, imagenet-100, synthetic"),
         ("digits", {"path": "here"}, "digits takes no data_path, but was given 'here'"),
         ("digits", {"seed": -1}, "seed -1 is out of range 0 to 4294967295"),
-        ("digits", {"prefetch": 0}, "prefetch 0 must be at least 1"),
-        ("digits", {"processes": -1}, "processes -1 at least 0"),
         ("mnist", {}, "mnist needs data_path: name the folder that holds its four IDX files"),
     ],
 )

@@ -329,5 +329,5 @@ class Partner:
 )
 def test_a_turn_with_a_hole_is_taken_again(held, counts, disturbed):
     partner, taken = Partner(*held), Taken(None)
-    assert rounds.take_turn(partner, taken, {}, "try")["try"] == counts == partner.asked
+    assert rounds.take_turn(partner.ask, taken, {}, "try")["try"] == counts == partner.asked
     assert taken.held is disturbed
