@@ -66,7 +66,7 @@ def _free(axes: Axes, point: tuple[float, float], labels: list[tuple[float, floa
 
     def room(place: tuple[int, int]) -> float:
         distances = (max(abs(x + place[0] - a) / _APART[0], abs(y + place[1] - b) / _APART[1]) for a, b in labels)
-        return min([1.0, *distances])
+        return float(min([1.0, *distances]))
 
     chosen = max(_PLACES, key=room)
     labels.append((x + chosen[0], y + chosen[1]))
