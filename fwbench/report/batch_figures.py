@@ -1,18 +1,23 @@
 """The figures of what depends on the batch size: against it, and in bars at the largest one."""
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from fwbench.machine.disturbances import disturbances
+from fwbench.report import units
 from fwbench.report.answers import answers
 from fwbench.report.cases import Case, grouped, over_seeds
 from fwbench.report.columns import show
+from fwbench.report.evidence import apart
 from fwbench.report.figures import DISTURBED, Looks, Panels, group, is_default
 from fwbench.report.look import INK, PAPER, logarithmic
+from fwbench.report.weighing import weigh
 
 
 def _process_values(case: Case, quantity: str) -> list[float]:
@@ -101,38 +106,70 @@ def _largest(quantity: str, cases: Sequence[Case]) -> Iterable[Case]:
         yield from (of_lane[0] for of_lane in grouped(at_most, lambda case: case.workload.lane).values())
 
 
+class _Bar(NamedTuple):
+    """A bar from zero: its height, what its whisker spans (fewer than two values have none), and what is written."""
+
+    height: float
+    ends: Sequence[float]
+    words: str
+
+
+def _of_processes(case: Case, quantity: str) -> _Bar:
+    number, mark = case.value(quantity) or 0.0, " *" if disturbances(case.measurements) else ""
+    return _Bar(number, _process_values(case, quantity), f"{show(quantity)(number)}{mark}")
+
+
+def _over(case: Case, first: Case) -> _Bar:
+    """A lane's throughput over that of the answer's first lane, with its interval."""
+    if case.workload.lane == first.workload.lane:
+        return _Bar(1.0, (), units.ratio(1.0))
+    if why := apart(case, first):
+        return _Bar(0.0, (), why)
+    weighed = weigh(case, first)
+    ends = [end for end in (weighed.reach.low, weighed.reach.high) if math.isfinite(end)]
+    return _Bar(weighed.ratio, ends, f"{units.ratio(weighed.ratio)}{' *' if weighed.disturbed else ''}")
+
+
 def _bars(axes: Axes, cases: Sequence[Case], looks: Looks, *, quantity: str, before: str) -> None:
-    """A bar for each case, from zero, with a whisker, and a mark if it was disturbed.
+    """A bar for each case: what its processes found, or for throughput in rounds of turns the answer.
 
     Args:
         before: a quantity that is a part of it, drawn pale in front of it; empty: none.
     """
+    given = answers(cases) if quantity == "throughput" else []
+    in_turns = len(given) == 1 and given[0].weighed and any(case.turns for case in cases)
+    first = given[0].comparison.lanes[given[0].fastest] if in_turns else None
     for place, case in enumerate(cases):
-        look, number, values = looks[case.workload.lane], case.value(quantity) or 0.0, _process_values(case, quantity)
-        axes.bar(place, number, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER, linewidth=0)
-        if len(values) > 1:
-            axes.vlines(place, min(values), max(values), color=INK, linewidth=0.9)
-        top, mark = max([number, *values]), " *" if disturbances(case.measurements) else ""
-        words = f"{show(quantity)(number)}{mark}"
-        axes.annotate(words, (place, top), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=7)
+        look, bar = (
+            looks[case.workload.lane],
+            _over(case, first) if first else _of_processes(case, quantity),
+        )
+        axes.bar(place, bar.height, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER, linewidth=0)
+        if len(bar.ends) > 1:
+            axes.vlines(place, min(bar.ends), max(bar.ends), color=INK, linewidth=0.9)
+        top = place, max(bar.height, *bar.ends, 0.0)
+        axes.annotate(bar.words, top, (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=7)
         if before:
             axes.bar(place, case.value(before) or 0.0, width=0.7, color=PAPER, alpha=0.6, linewidth=0)
-    if quantity == "throughput" and any(answer.confidence == "undecided" for answer in answers(cases)):
+    if any(answer.confidence == "undecided" for answer in given):
         axes.set_xlabel("undecided", fontsize=7)
     axes.set(xticks=[], yticks=[], xlim=(-0.7, len(looks) - 0.3))
     axes.spines["left"].set_visible(False)
     axes.margins(y=0.18)
 
 
-_SPEED = "Samples per second (undecided: which lane has the highest is not known)"
+_SPEED = (
+    "Where lanes took turns: throughput over that of the answer's first lane, with the ratio's interval. Elsewhere: "
+    "samples per second. Undecided: which lane has the highest is not known"
+)
 _STEADY = "Seconds of all epochs after the first, which is the warm-up"
 _PALE = "Memory before training (pale) and at its peak"
 BARS = tuple(
     Panels(
         key,
         f"{title} at the largest batch",
-        f"{caption}. One panel a model, each with its own scale from zero. Whiskers reach from the lowest process to "
-        f"the highest; *: {DISTURBED}.",
+        f"{caption}. One panel a model, each with its own scale from zero. Whiskers of processes reach from the "
+        f"lowest to the highest, and one process has none; *: {DISTURBED}.",
         "Bars, one a lane",
         "the table of training time" if mode == "fit" else "Table II",
         mode,

@@ -1,5 +1,6 @@
 """All figures of a setting, in the order of reading."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from fwbench.report import forest
@@ -11,6 +12,12 @@ from fwbench.report.fit_figures import CURVES, epochs
 from fwbench.report.look import PAGE, Sheet, looking
 from fwbench.report.ratios import ratios
 from fwbench.report.roofline import roofline
+
+# Figures that show the answers; the others show what each process measured.
+_OF_ANSWERS = ("ratios", "throughput-bars", "break-even")
+_OF_PROCESSES = (
+    " These are the numbers of single processes; the answers rest on rounds of turns, and can differ from them."
+)
 
 
 def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> list[Drawing]:
@@ -35,4 +42,11 @@ def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> li
             *(drawing for curves in CURVES for drawing in curves.draw(fits)),
             roofline(cases),
         )
-    return [drawing for drawing in drawings if drawing]
+    in_turns = any(case.turns for case in alone)
+    return [
+        dataclasses.replace(drawing, caption=drawing.caption + _OF_PROCESSES)
+        if in_turns and drawing.key not in _OF_ANSWERS and drawing.mode != "fit"
+        else drawing
+        for drawing in drawings
+        if drawing
+    ]

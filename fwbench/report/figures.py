@@ -21,6 +21,8 @@ DISTURBED = "disturbed, such as by other load"
 _NAME = 22  # characters of a model's name above a panel
 # More panels than this nobody compares.
 _PANELS = 18
+# On a dark ground a figure is dark, too, in the same hues.
+_DARK = b"@media (prefers-color-scheme: dark){svg{filter: invert(0.9) hue-rotate(180deg)}}"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Drawing:
         key: names its files.
         alternative: what is to be seen, for who cannot see it, and which table has the numbers.
         mode: of the workloads that it shows; empty where it shows several modes.
+        rows: words on each row of the table of this key, to which the artist `row-` with its number leads on the page.
     """
 
     key: str
@@ -39,6 +42,7 @@ class Drawing:
     alternative: str
     figure: Figure
     mode: str = ""
+    rows: tuple[str, ...] = ()
 
 
 Item = TypeVar("Item", bound=Placed)
@@ -131,5 +135,6 @@ def save(drawing: Drawing, path: Path) -> Path:
         drawn = io.BytesIO()
         metadata = {"Date" if path.suffix == ".svg" else "CreationDate": None}
         figure.savefig(drawn, format=path.suffix.removeprefix("."), metadata=metadata)
-    files.write(path, drawn.getvalue())
+    # A PDF has no such tag, and the page, which has colours of its own, removes the style.
+    files.write(path, drawn.getvalue().replace(b'<style type="text/css">', b'<style type="text/css">' + _DARK, 1))
     return path

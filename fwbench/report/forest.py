@@ -9,7 +9,7 @@ from matplotlib.ticker import NullLocator
 
 from fwbench.compare.statistics import EQUAL
 from fwbench.report import units
-from fwbench.report.cases import grouped, in_words, title
+from fwbench.report.cases import grouped, in_words, short, title
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, PAPER, Style, legend, printable, styles
 from fwbench.report.ratios import Ratio
@@ -41,6 +41,7 @@ def draw(ratios: Sequence[Ratio], baseline: str) -> Drawing | None:
     if not any(ratio.weighed for ratio in ratios):
         return None
     lines = list(_lines(ratios))
+    numbers = {id(ratio): number for number, ratio in enumerate(ratios, 1)}
     looks = styles(ratio.case.workload.lane for ratio in ratios)
     figure = Figure(figsize=(_WIDTH, 0.8 + 0.18 * len(looks) + _ROW * len(lines)), layout="constrained")
     axes = figure.subplots()
@@ -50,9 +51,15 @@ def draw(ratios: Sequence[Ratio], baseline: str) -> Drawing | None:
             _write(axes, place, 0.0, label, "normal" if ratio else "bold")
         if ratio:
             _row(axes, place, ratio, looks[ratio.case.workload.lane])
+            # Invisible, over all of the row: the page makes it a link.
+            axes.axhspan(place - 0.5, place + 0.5, alpha=0, zorder=9, gid=f"row-{numbers[id(ratio)]}")
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.set_xlabel(printable(f"throughput over that of {title(baseline)}", 60))
+    axes.tick_params(axis="x", top=True, labeltop=True)
+    left, *right = (printable(short(lane, (baseline, *looks)), 24) for lane in (baseline, *looks))
+    axes.set_title(f"\N{LEFTWARDS ARROW} {left} faster", loc="left", fontsize=8)
+    axes.set_title(f"{right[0] if len(right) == 1 else 'lane'} faster \N{RIGHTWARDS ARROW}", loc="right", fontsize=8)
     legend(figure, looks)
     count = sum(ratio.weighed is not None for ratio in ratios)
     return Drawing(
@@ -65,7 +72,14 @@ def draw(ratios: Sequence[Ratio], baseline: str) -> Drawing | None:
         "such as by other load.",
         f"A line for each of {count} ratios on a logarithmic axis. The numbers are in the table of the same name.",
         figure,
+        rows=tuple(map(_words, ratios)),
     )
+
+
+def _words(ratio: Ratio) -> str:
+    workload, rests = ratio.workload, f"; {ratio.weighed.reason}" if ratio.weighed else ""
+    named = f"{workload.subject}, {in_words(workload.mode)}, batch {workload.batch_size}, {ratio.case.lane}"
+    return f"{named}: {ratio.confidence}{rests}"
 
 
 def _write(axes: Axes, place: float, side: float, text: str, weight: str = "normal") -> None:

@@ -32,6 +32,7 @@ function filter(table, input, output) {
     row.hidden = !words.every((word) => cells.some((cell) => cell.includes(word)));
     shown += !row.hidden;
   }
+  pin(table);
   output.textContent = `${shown} of ${table.tBodies[0].rows.length} rows`;
 }
 
@@ -57,6 +58,17 @@ function pinAll() {
   for (const table of document.querySelectorAll("details[open] table")) pin(table);
 }
 
+// A row that a link leads to is shown, even if its table was folded or filtered.
+function reveal() {
+  const row = document.getElementById(location.hash.slice(1));
+  if (!row || row.tagName !== "TR") return;
+  row.closest("details").open = true;
+  row.hidden = false;
+  row.scrollIntoView({ block: "center" });
+}
+
+addEventListener("hashchange", reveal);
+addEventListener("load", reveal);
 addEventListener("resize", pinAll);
 document.addEventListener("toggle", pinAll, true);
 addEventListener("beforeprint", () => {

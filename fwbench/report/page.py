@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fwbench.report.figures import Drawing
 from fwbench.report.look import INK, PAGE, PAPER
@@ -81,6 +81,7 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     """
     svg = path.read_text(encoding="utf-8")
     svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'<g id="row-(\d+)">(\s*<path[^>]*>\s*)</g>', lambda row: _link(row, words.rows), svg)
     # Within tags alone: a name is text, and may read like any of this.
     svg = re.sub(r"<[^>]*>", lambda tag: _tag(tag[0], prefix), svg)
     opening, rest = svg.split(">", 1)
@@ -98,6 +99,11 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
         visible(words.alternative),
         Markup(rest),
     )
+
+
+def _link(row: re.Match[str], rows: Sequence[str]) -> str:
+    """A figure's row as a link to the table's, whose words a pointer shows."""
+    return f'<a href="#row-{row[1]}"><title>{escape(visible(rows[int(row[1]) - 1]))}</title>{row[2]}</a>'
 
 
 def _tag(text: str, prefix: str) -> str:

@@ -16,6 +16,9 @@ from fwbench.report.limits import Limited, limited
 from fwbench.report.look import INK, PAPER, logarithmic, printable
 
 _MODES = {"inference": "b", "train_step": "t"}
+# Points from a mark to the middle of its label, the first choice first, and how far apart two labels' middles must be.
+_PLACES = ((9, 0), (-9, 0), (0, 8), (0, -8), (9, 8), (-9, 8), (9, -8), (-9, -8))
+_APART = (12, 7)
 
 
 def roofline(cases: Sequence[Case]) -> Drawing | None:
@@ -39,17 +42,32 @@ def roofline(cases: Sequence[Case]) -> Drawing | None:
 
 def _panel(axes: Axes, rows: Sequence[Limited], looks: Looks, *, every: Sequence[Limited]) -> None:
     axes.set(xscale="log", yscale="log", xlabel="FLOP/B", ylabel="FLOP/s")
+    intensities = [row.intensity or 0.0 for row in every]
+    ridges = [(row.ceiling or 0.0) / (row.bandwidth or 1.0) for row in every]
+    logarithmic(axes, "x", [*intensities, *ridges], units.rate)
+    logarithmic(axes, "y", [*(row.rate for row in every), *(row.ceiling or 0.0 for row in every)], units.flop_rate)
+    labels: list[tuple[float, float]] = []
     for row in rows:
         look, point = looks[row.workload.lane], (row.intensity or 0.0, row.rate)
         face = PAPER if disturbances(row.case.measurements) else look.colour
         axes.plot(*point, look.marker, color=look.colour, markerfacecolor=face, clip_on=False)
         label = printable(f"{_MODES.get(row.workload.mode, f'{row.workload.mode} ')}{row.workload.batch_size}")
-        axes.annotate(label, point, xytext=(4, -2), textcoords="offset points", fontsize=6, color=look.colour)
-    intensities = [row.intensity or 0.0 for row in every]
-    ridges = [(row.ceiling or 0.0) / (row.bandwidth or 1.0) for row in every]
-    logarithmic(axes, "x", [*intensities, *ridges], units.rate)
-    logarithmic(axes, "y", [*(row.rate for row in every), *(row.ceiling or 0.0 for row in every)], units.flop_rate)
+        place = _free(axes, point, labels)
+        axes.annotate(label, point, xytext=place, textcoords="offset points", fontsize=6, ha="center", va="center")
     ceiling, bandwidth = rows[0].ceiling or 0.0, rows[0].bandwidth or 0.0
     low, high = axes.get_xlim()
     ridge = ceiling / bandwidth
     axes.plot([low, ridge, high], [low * bandwidth, ceiling, ceiling], color=INK, linewidth=0.9)
+
+
+def _free(axes: Axes, point: tuple[float, float], labels: list[tuple[float, float]]) -> tuple[int, int]:
+    """The first place for a label that is free of all earlier `labels`, which it joins; else the freest."""
+    x, y = axes.transData.transform(point) * 72 / axes.figure.dpi
+
+    def room(place: tuple[int, int]) -> float:
+        distances = (max(abs(x + place[0] - a) / _APART[0], abs(y + place[1] - b) / _APART[1]) for a, b in labels)
+        return float(min([1.0, *distances]))
+
+    chosen = max(_PLACES, key=room)
+    labels.append((x + chosen[0], y + chosen[1]))
+    return chosen

@@ -12,6 +12,7 @@ from fwbench.report import answers, cases, contents, ratios
 from fwbench.report.cards import Card
 from fwbench.report.cards import cards as cards_of
 from fwbench.report.cases import Setting
+from fwbench.report.paper import origin
 from fwbench.report.tables import Table
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ class Section:
     def cards(self) -> Mapping[str, Sequence[Card]]:
         """The answers of each mode as cards."""
         return cards_of(answers.answers(self.setting.cases if self.setting else ()))
+
+    @property
+    def origin(self) -> str:
+        """The records' days, machine, versions and commits; empty where fwbench did not measure."""
+        if self.setting is None:
+            return ""
+        made = sorted(f"{record.made:%Y-%m-%d}" for record in self.setting.records)
+        return f"{' to '.join(dict.fromkeys((made[0], made[-1])))}; {origin(self.setting, '')}"
 
     @property
     def details(self) -> list[tuple[str, str, str]]:

@@ -218,7 +218,7 @@ def test_the_line_of_single_processes_crosses_1x_where_they_decide_nothing(speed
     assert (low, high) == pytest.approx((speed / 200, speed * 2 / 100))
     assert (low > 1 or high < 1) == decided == (answers(given)[0].confidence == "likely")
     assert (line.get_linestyle(), mark.get_fillstyle()) == ("--", "full")
-    (band,) = axes.patches
+    band, _ = axes.patches
     assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((1 / 1.05, 1.05))
 
 
@@ -234,7 +234,7 @@ def test_disturbed_and_incomparable_ratios_are_marked():
 @pytest.mark.parametrize("ratio", [1.0, 1.01, 1.9, 4.0, 60.0, 1e-4, 1e7])
 def test_the_axis_of_ratios_has_1x_and_few_marks_among_them(ratio):
     axes = forest(runs((1.0, ratio)))
-    marks = [text.get_text() for text in axes.get_xticklabels()]
+    marks = [tick.label1.get_text() for tick in axes.xaxis.get_major_ticks()]
     assert "1x" in marks
     assert 1 <= len(marks) <= 7
     low, high = axes.get_xlim()
@@ -341,3 +341,38 @@ def test_seeds_make_one_point_of_a_batch_size():
     found = drawn(*given)
     assert lines(found["throughput-by-batch"].figure.axes[0])[0] == (TORCH, [(1, 101.0), (8, 101.0)])
     assert lines(found["throughput-latency"].figure.axes[0])[0] == (TORCH, [(0.1, 101.0)] * 2)
+
+
+def in_turns(lane, call, throughput):
+    turns = tuple(
+        {"begun": float(number), "call": [call * jitter] * 4} for number, jitter in enumerate((1.0, 1.01, 0.99))
+    )
+    return measured(lane, throughput=throughput, turns=turns, samples=(call,) * 3)
+
+
+def test_bars_of_lanes_that_took_turns_show_the_answer_and_its_interval():
+    """JAX's own process found more than PyTorch's, and in turns PyTorch is faster."""
+    given = [in_turns("torch", 0.1, throughput=100.0), in_turns("jax", 0.125, throughput=120.0)]
+    (answer,) = answers(cases(given))
+    found = drawn(*given)
+    (panel,) = found["throughput-bars"].figure.axes
+    assert [bar.get_height() for bar in panel.patches] == pytest.approx([1.0, 1 / answer.weighed.ratio])
+    (whisker,) = [[y for _, y in line] for part in panel.collections for line in part.get_segments()]
+    assert whisker == pytest.approx([1 / answer.weighed.reach.high, 1 / answer.weighed.reach.low])
+    assert [text.get_text() for text in panel.texts] == ["1.00x", "0.80x"]
+    assert "of single processes; the answers" in found["latency-inference"].caption
+    assert not [key for key in ("ratios", "throughput-bars") if "processes; the answers" in found[key].caption]
+
+
+def test_bars_have_none_for_a_lane_that_may_not_be_compared():
+    given = [in_turns("torch", 0.1, 100.0), in_turns("jax", 0.125, 120.0), measured("mxnet", parity={"weights": "abc"})]
+    (panel,) = drawn(*given)["throughput-bars"].figure.axes
+    assert (panel.patches[2].get_height(), panel.texts[2].get_text()) == (0.0, "unchecked")
+
+
+@pytest.mark.parametrize(("lanes", "right"), [(["jax"], "JAX"), (["jax", "tensorflow"], "lane")])
+def test_the_forest_plot_says_which_side_is_faster(lanes, right):
+    axes = forest(cases([measured(lane) for lane in ("torch", *lanes)]))
+    assert "PyTorch" in axes.get_title(loc="left")
+    assert axes.get_title(loc="right").startswith(f"{right} faster")
+    assert [patch.get_gid() for patch in axes.patches[1:]] == [f"row-{number + 1}" for number in range(len(lanes))]

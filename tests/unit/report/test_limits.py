@@ -12,6 +12,7 @@ from fwbench.record.measurement import BEFORE, Moment
 from fwbench.record.reading import read
 from fwbench.report import limits, summary
 from fwbench.report.cases import cases
+from fwbench.report.look import INK
 from tests.unit.recorded import MACHINE, measured, metric
 from tests.unit.report.test_contents import row, setting
 from tests.unit.report.test_figures import JAX, TORCH, drawn, lines
@@ -208,6 +209,10 @@ def test_the_roofline_has_the_ceilings_as_lines_and_a_point_a_row():
     assert rising == pytest.approx(low * 1e10)
     assert (ridge, level) == ((40.0, 4e11), 4e11)
     assert [text.get_text() for text in panel.texts] == ["b1", "b1", "t2"]
+    assert {text.get_color() for text in panel.texts} == {INK}
+    same = [counted(lane, ceiling=4e11, copy=1e10) for lane in ("torch", "jax", "torch-compile", "tensorflow")]
+    places = [text.get_position() for text in drawn(*same)["roofline"].figure.axes[0].texts]
+    assert len(places) == len(set(places)) == 4
     (panel,) = drawn(counted("torch", mode="a\ufeff", ceiling=4e11, copy=1e10))["roofline"].figure.axes
     assert [text.get_text() for text in panel.texts] == ["a\N{REPLACEMENT CHARACTER} 1"]
     assert "roofline" not in drawn(counted("torch"))
