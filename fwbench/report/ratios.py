@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fwbench.compare.statistics import NEAR
+from fwbench.compare.statistics import FEWEST_ROUNDS, LEVEL, NEAR
 from fwbench.report import units
 from fwbench.report.cases import Case, comparisons, grouped, in_words, title
 from fwbench.report.columns import workload_columns
@@ -71,10 +71,11 @@ def table(rows: Sequence[Ratio], baseline: str) -> Table:
     return tabulate(
         "ratios",
         f"Every lane against {title(baseline)}",
-        f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. Three rounds of "
-        "turns give an interval at 95 %; two pairs of processes give an interval, too, which six bring to 95 %. One "
-        f"process each has no interval: by chance it can be off by a factor of {BY_CHANCE:g}. A ratio from "
-        f"one number to another was disturbed, and lies somewhere between them. Evidence: {WORDS}.",
+        f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. "
+        f"{FEWEST_ROUNDS} rounds of turns give an interval at {LEVEL:.0%}; two pairs of processes give an interval, too, "
+        "which six bring to 95 %. One process each has no interval: by chance it can be off by a factor of "
+        f"{BY_CHANCE:g}. A ratio from one number to another was disturbed, and lies somewhere between them. Evidence: "
+        f"{WORDS}.",
         (
             *workload_columns(rows),
             Column("lane", lambda ratio: ratio.case.lane),
