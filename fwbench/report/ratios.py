@@ -72,10 +72,9 @@ def table(rows: Sequence[Ratio], baseline: str) -> Table:
         "ratios",
         f"Every lane against {title(baseline)}",
         f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. "
-        f"{FEWEST_ROUNDS} rounds of turns give an interval at {LEVEL:.0%}; two pairs of processes give an interval, too, "
-        "which six bring to 95 %. One process each has no interval: by chance it can be off by a factor of "
-        f"{BY_CHANCE:g}. A ratio from one number to another was disturbed, and lies somewhere between them. Evidence: "
-        f"{WORDS}.",
+        f"{FEWEST_ROUNDS} rounds of turns give an interval at {LEVEL:.0%}; two pairs of processes give one, too, which "
+        f"six bring to 95 %. One process each has no interval: by chance it can be off by a factor of {BY_CHANCE:g}. A "
+        f"ratio from one number to another was disturbed, and lies somewhere between them. Evidence: {WORDS}.",
         (
             *workload_columns(rows),
             Column("lane", lambda ratio: ratio.case.lane),
