@@ -1,7 +1,7 @@
 """Servers that stay alive from round to round: starting one takes longer than a small program's turns.
 
 Rounds from the same servers are nearly as independent as rounds from fresh ones, but not quite: in 2 of 40 suites the
-processes of one set of servers had a speed of their own, once by a tenth (docs/evidence/answers.md). So a set serves no
+processes of one set of servers had a speed of their own, once by a tenth (docs/method.md). So a set serves no
 longer than its start is worth, and lanes, whose servers cannot swap their seats, for two rounds.
 """
 
