@@ -3,7 +3,9 @@
 import dataclasses
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +17,6 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.process.run import Measuring
-from fwbench.worker.process.witness import Witness
 from tests.unit.fakes import FakeFramework, FakeProgram
 from tests.unit.recorded import MACHINE
 
@@ -45,8 +46,6 @@ def bench(monkeypatch, clock, protocol, tmp_path):
     program = Compiling(clock)
     monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(program))
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
-    root = tmp_path / "project"
-    root.mkdir()
 
     def measure(keep=True, digest="a program", batch_size=1, run="first", settings=None, witness=None):
         program.digest = digest
@@ -60,9 +59,8 @@ def bench(monkeypatch, clock, protocol, tmp_path):
         amounts = dataclasses.replace(protocol)
         lane, model = LANES["torch-compile"], CATALOG["noop"]
         measuring = Measuring(workload, lane, model, amounts, lambda _: None, clock, told, keep=keep)
-        with Witness(str(root)) as measuring.witness:
-            measuring.witness.sources = lambda: witness or {}
-            found = measuring.run()
+        measuring.witness = SimpleNamespace(sources=lambda: witness or {}, edited=list, building=nullcontext)
+        found = measuring.run()
         assert found.failure is None
         return found
 
