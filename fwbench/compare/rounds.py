@@ -58,8 +58,8 @@ def device_times(measurements: Iterable[Measurement]) -> dict[str, float]:
 def expected(own: Played, others: Iterable[Played]) -> dict[str, Scatter]:
     """How far a workload's rounds are expected to scatter by each lane, given a run's other workloads.
 
-    Rounds of lanes that a GPU keeps waiting scatter less than those of lanes that their host does, so that each kind is
-    told by its own; two lanes of different kinds scatter as the `wider` says.
+    Rounds scatter less where a GPU is the limit than where the host is, so each kind of lane expects what its own kind
+    has shown. For two lanes of different kinds the `wider` scatter holds.
     """
     given = list(others)
     known = {}

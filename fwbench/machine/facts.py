@@ -50,8 +50,8 @@ RESTING = Kind("resting", "run", None)
 # A lane's own ceilings, and the highest `compute_ceiling` of a precision in this run.
 CEILINGS = Kind("ceilings", "days", "run")
 HIGHEST = Kind("highest", "run", "run")
-# What compilers made of a workload, in a folder beside the fact, and how long they took. Load slows compiling, too, and
-# the metric of a fact says in which benchmark it was measured.
+# How long compilers took for a workload; what they made lies in a folder beside the fact. Other load does not spoil it:
+# it makes no other program, and the source of the times names the benchmark that measured them.
 COMPILED = Kind("compiled", "days", "days")
 # Whether an undisturbed record of this run has a lane's ceilings.
 TOLD = Kind("told", "run", None)

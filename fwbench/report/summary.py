@@ -257,8 +257,8 @@ def _slower_alone(measured: Sequence[Measurement]) -> Iterator[str]:
     if slower:
         most, worst = max(slower)
         yield (
-            f"{len(slower)} rows are slower than their turns (most: {units.ratio(most)}, {worst}), and answers are of "
-            "turns: a row is one process, whose host may have been slow, and turns load what that has compiled"
+            f"{len(slower)} rows are slower than their turns (most: {units.ratio(most)}, {worst}). The answers rest on "
+            "the turns; a row is one process, and its host may have been slow"
         )
 
 

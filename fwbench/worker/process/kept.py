@@ -19,7 +19,7 @@ from fwbench.worker.process.facts import conditions
 from fwbench.worker.process.job import Job
 
 # What only a process with empty caches can measure.
-_COLD = ("trace_time", "compile_time", "time_to_steady")
+_COLD, _SOURCE = ("trace_time", "compile_time", "time_to_steady"), "cold caches, fresh process"
 
 
 class Kept:
@@ -48,11 +48,11 @@ class Kept:
         }
         self._folder = job.facts.folder(COMPILED, self._conditions)
         self._known = job.facts.known(COMPILED, self._conditions, _decoded)
-        if self._known:
+        if self._known and self._folder.is_dir():
             try:
-                for made in self._folder.iterdir():
-                    cache = next(each for each in self._caches if each.name == made.name)
-                    shutil.copytree(made, cache, dirs_exist_ok=True)
+                for cache in self._caches:
+                    if (self._folder / cache.name).is_dir():
+                        shutil.copytree(self._folder / cache.name, cache, dirs_exist_ok=True)
                 self.stage = "load"
             except (OSError, shutil.Error):
                 for cache in self._caches:
@@ -86,9 +86,6 @@ class Kept:
             new.rename(self._folder)
         finally:
             shutil.rmtree(new, ignore_errors=True)
-
-
-_SOURCE = "cold caches, fresh process"
 
 
 def _decoded(content: Mapping[str, Any], found: str) -> tuple[str, dict[str, Metric]]:

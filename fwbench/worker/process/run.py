@@ -197,7 +197,7 @@ class Measuring(Job):
             with program.session():
                 measure_program(self, framework, program)
         after = in_force(recorded([self.lane]), framework, workload)
-        # Not the network's code has set them.
+        # The compiler sets these, and not the network's code.
         after = {name: value for name, value in after.items() if name not in TOOLS or name in before}
         self.settings |= changed(before, after, self.settings.get("caution", ""))
         return failure
