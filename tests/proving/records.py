@@ -1,7 +1,8 @@
 """Full proofs of the suite's own models, one file a model: their float32 results, and the planted mistakes they found.
 
-A record holds as long as the networks, the sources that proved them, the versions and the device are those it was made
-with. Until then the tests of correctness need not repeat it. No framework is imported.
+A record holds as long as the networks, the versions and the device are those it was made with. Until then the tests of
+correctness need not repeat it. After a change of the prover it still holds, as the tests prove each network on small
+images anyway and the prover on small networks; `python -m tests.proving` renews it. No framework is imported.
 """
 
 import dataclasses
@@ -60,7 +61,13 @@ class Full:
 def full(model: str, candidate: str) -> Full | None:
     """The full proof of one of the suite's own models that holds here; None where none does."""
     now = made_with(model, candidate)
-    return next((one for one in _read(model) if (one.candidate, one.made_with) == (candidate, now)), None)
+    return next((one for one in _read(model) if one.candidate == candidate and _same(one.made_with, now)), None)
+
+
+def current(model: str, candidate: str) -> bool:
+    """Whether a full proof holds here that today's prover made."""
+    found = full(model, candidate)
+    return found is not None and found.made_with["prover"] == made_with(model, candidate)["prover"]
 
 
 def write(model: str, proved: Full) -> None:
@@ -74,19 +81,27 @@ def made_with(model: str, candidate: str) -> dict[str, Any]:
     """All that decides what a full proof finds.
 
     Returns:
-        `sources`, a digest of the networks, of all that proves them and of what the weights are drawn by; `versions` of
-        all distributions that compute; and `device`, on which float32 runs.
+        `sources`, a digest of the networks and of the scales that their weights are drawn with; `prover`, a digest of
+        all that proves them; `versions` of all distributions that compute; and `device`, on which float32 runs.
     """
     key = Key.of(CATALOG[model], candidate)
     followed = sources(("tests.proving.float32:SuiteProof", f"{MUTATIONS[candidate]}:find"), _COMPUTES).files
     proving = {module: digest for module, digest in followed.items() if not module.startswith(_ASIDE)}
     scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
-    digest = hashlib.sha256(json.dumps([key.definition, key.files, proving, scales], sort_keys=True).encode())
     return {
-        "sources": digest.hexdigest()[:16],
+        "sources": _digest([key.definition, key.files, scales]),
+        "prover": _digest(proving),
         "versions": versions(DISTRIBUTIONS[candidate]),
         "device": machine().device,
     }
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _same(made: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    return {**made, "prover": now["prover"]} == now
 
 
 def _besides(one: Full, proved: Full) -> bool:

@@ -53,6 +53,13 @@ def test_those_kept_are_of_these_sources(model, candidate):
     assert {one.made_with["sources"] for one in kept} == {made_with(model, candidate)["sources"]}
 
 
+@pytest.mark.parametrize(("change", "holds"), [({}, True), ({"prover": "another"}, False)])
+def test_a_proof_by_another_prover_counts_until_it_is_renewed(change, holds, kept):
+    proved = kept(**change)
+    assert full("mlp", "jax") == proved
+    assert records.current("mlp", "jax") is holds
+
+
 @pytest.mark.parametrize(
     "edited",
     ["fwbench.parity.proof", "fwbench.models.weights", "tests.proving.mutations", "tests.proving.float32"],
@@ -68,8 +75,8 @@ def test_the_proofs_own_sources_count_and_so_do_the_versions_of_all_that_compute
         return dataclasses.replace(followed, files={**followed.files, edited: "another digest"})
 
     monkeypatch.setattr(records, "sources", after)
-    assert made_with("mlp", "jax")["sources"] != before["sources"]
-    assert {**made_with("mlp", "jax"), "sources": before["sources"]} == before
+    assert made_with("mlp", "jax")["prover"] != before["prover"]
+    assert {**made_with("mlp", "jax"), "prover": before["prover"]} == before
 
 
 @pytest.mark.parametrize("edited", ["definition", "files"])
