@@ -50,6 +50,7 @@ check: $(VENV)/.installed
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 clean:
 	rm -rf $(VENV) $(VENV)-other $(VENV)-tensorflow build engines/*/build lanes/*/build *.egg-info engines/*/*.egg-info lanes/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache

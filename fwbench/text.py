@@ -1,8 +1,8 @@
 """Text on its way out: one function for each kind of output, so that what somebody wrote in a record stays text there.
 
 Names, reasons and paths of a record are anybody's. On a terminal they could clear the screen, in a spreadsheet run a
-formula, on GitHub call people, and anywhere turn the direction of what follows. LaTeX's function is
-`fwbench.report.formats.latex_text.escape`.
+formula, on GitHub call people, and anywhere turn the direction of what follows. LaTeX has its function where LaTeX is
+written.
 """
 
 import math

@@ -69,7 +69,7 @@ def otava(series: Sequence[Sequence[float]], **options: Any) -> list[list[int]]:
 
 def ours(series: Sequence[Sequence[float]]) -> list[list[int]]:
     """What `fwbench history` finds: of a drift the run at which it has come to its end."""
-    from fwbench.compare.changes import find
+    from fwbench.ext.history.changes import find
 
     found = [find(np.log(np.maximum(np.asarray(one), 1e-9)), FLOOR, LEAST) for one in series]
     return [[change.after for change in one.changes] for one in found]
@@ -244,7 +244,7 @@ def power() -> list[str]:
 
 def frogs() -> list[str]:
     """How often ten runs, each 3 % slower, are found as one drift."""
-    from fwbench.compare.changes import find
+    from fwbench.ext.history.changes import find
 
     rows = ["| runs before them | noise | found | as one drift |", "| ---: | ---: | ---: | ---: |"]
     for before in (0, 10):
@@ -321,7 +321,7 @@ def gate_frogs() -> list[str]:
 def real() -> list[str]:
     """The self-test's suites in the order of their making, each side a run; nothing changes but the machine."""
     from fwbench.compare import evidence
-    from fwbench.compare.history import histories
+    from fwbench.ext.history.trends import histories
     from tests.unit.test_best import loaded_suites
 
     runs = [side for sides in loaded_suites() for side in sides]
@@ -357,10 +357,10 @@ def figure() -> None:
 
 def trend(storage: Path, of: str, path: Path) -> None:
     """Draw the trend of the first workload in a storage folder whose name begins so."""
-    from fwbench.compare.history import histories
+    from fwbench.ext.history.page import drawings
+    from fwbench.ext.history.trends import histories
     from fwbench.record.reading import series
     from fwbench.report.figures import save
-    from fwbench.report.history import drawings
 
     (history,) = histories(series(storage)[0])
     save(next(drawing for drawing, _ in drawings(history) if drawing.title.startswith(of)), path)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fwbench.compare.evidence import clopper_pearson
-from fwbench.compare.steps import Search
+from fwbench.ext.causes.steps import Search
 from fwbench.text import row
 
 HERE = Path(__file__).resolve()

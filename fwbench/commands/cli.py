@@ -10,25 +10,22 @@ from collections.abc import Sequence
 
 import fwbench
 from fwbench.errors import UserError
+from fwbench.extensions import extensions
 from fwbench.text import line
 from fwbench.worker.client import interrupts
 
 # Each is a module beside this one, whose `add(parser)` declares the command's options and sets `run`: from the parsed
-# arguments to an exit code. None is imported but the one that is asked for: some of them need SciPy, which takes longer
-# to import than the others take to run.
+# arguments to an exit code. Extensions add more. None is imported but the one that is asked for: some of them need
+# SciPy, which takes longer to import than the others take to run.
 _COMMANDS = {
     "report": "tables, figures and one page from records",
     "compare": "compare two records, and fail where the second one is worse",
-    "history": "trends over all saved runs, and where they have changed",
     "measure": "measure one workload, in the ranks that torchrun, srun or the like has started",
-    "bisect": "find the commits with which a workload has become slower or faster",
-    "explain": "find what makes a workload slower or faster: lines, files, variables, distributions",
     "prove": "prove that a model's frameworks compute the same thing",
     "audit": "prove public ports of networks against their originals",
     "selftest": "measure the gate itself: false alarms and slowdowns found, on this machine",
     "doctor": "what this machine can measure, and whether its numbers can be trusted",
     "list": "models, frameworks, lanes, studies, and metrics with their units",
-    "ci": "measure a pull request on GitHub Actions, and comment on it",
 }
 
 
@@ -56,10 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     # As argparse has it, for there is no option before the command that takes a value.
     chosen = next((word for word in given if not word.startswith("-")), None)
-    for name, told in _COMMANDS.items():
+    commands = {name: (told, f"fwbench.commands.{name}") for name, told in _COMMANDS.items()}
+    for added in extensions():
+        commands |= added.commands
+    for name, (told, module) in commands.items():
         command = subparsers.add_parser(name, help=told)
         if name == chosen:
-            importlib.import_module(f"fwbench.commands.{name}").add(command)
+            importlib.import_module(module).add(command)
     options, unknown = parser.parse_known_args(given)
     # argparse takes no further words of a list that an option has interrupted.
     if unknown and (not hasattr(options, "fields") or any(word.startswith("-") for word in unknown)):

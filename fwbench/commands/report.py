@@ -4,15 +4,16 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from fwbench.errors import UserError
+from fwbench.extensions import extensions, resolve
 from fwbench.record import files
 from fwbench.record import reading as records
 from fwbench.record.lanes import BASELINE
 from fwbench.record.storage import STORAGE
-from fwbench.report import paper
-from fwbench.report.formats import csv, latex, markdown
+from fwbench.report.formats import csv, markdown
 from fwbench.report.sections import Section, sections
 from fwbench.text import line
 
@@ -41,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         f"{BASELINE.name} where it was measured, else the first lane that was",
     )
     parser.add_argument(
-        "--format", type=_formats, default=list(_WRITERS), metavar=",".join(_WRITERS), help="default: all of them"
+        "--format", type=_formats, default=list(_writers()), metavar=",".join(_writers()), help="default: all of them"
     )
     parser.set_defaults(run=_run)
 
@@ -87,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
     for record in read:
         print(line(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC"))
     with files.writing("choose another folder with --output"):
-        written = [path for name in options.format for path in _WRITERS[name](options.output, contents, tell)]
+        written = [path for name in options.format for path in _writers()[name](options.output, contents, tell)]
     for path in written:
         print(f"wrote {path}")
     return 0
@@ -96,67 +97,22 @@ def _run(options: argparse.Namespace) -> int:
 def _formats(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
-        if name not in _WRITERS:
-            raise argparse.ArgumentTypeError(f"unknown format {name!r}: choose from {', '.join(_WRITERS)}")
+        if name not in _writers():
+            raise argparse.ArgumentTypeError(f"unknown format {name!r}: choose from {', '.join(_writers())}")
     return names
 
 
 def _markdown(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
     parts = [(section.heading, [*section.headline, *section.remarks], section.tables) for section in contents]
-    return [_write(out / "tables.md", markdown.document(TITLE, parts))]
+    return [save(out / "tables.md", markdown.document(TITLE, parts))]
 
 
 def _csv(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
     return [
-        _write(section.folder / "tables" / f"{table.key}.csv", csv.write(table))
+        save(section.folder / "tables" / f"{table.key}.csv", csv.write(table))
         for section in contents
         for table in section.tables
     ]
-
-
-def _latex(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
-    paths, parts = [_write(out / "preamble.tex", latex.PREAMBLE)], []
-    for section in contents:
-        # Several settings have tables of the same names, and labels must differ.
-        place = section.folder.relative_to(out)
-        prefix = "".join(f"{part}-" for part in place.parts)
-        files = []
-        for table in section.tables:
-            origin = paper.origin(section.setting, paper.MODES.get(table.key, "")) if section.setting else ""
-            file = section.folder / "tables" / f"{table.key}.tex"
-            files.append(_write(file, latex.write(table, f"{prefix}{table.key}", origin)))
-            if table.key in paper.MINOR:
-                name, minor = f"{table.key}-column", paper.MINOR[table.key]
-                text = latex.write_narrow(table, f"{prefix}{name}", origin, minor)
-                paths.append(_write(file.with_stem(name), text))
-        names = [path.relative_to(out).with_suffix("").as_posix() for path in files]
-        parts.append((section.heading, [*section.headline, *section.remarks], names))
-        paths += [*files, *_latex_figures(section, place / "figures", prefix, tell)]
-    return [_write(out / "tables.tex", latex.document(TITLE, parts)), *paths]
-
-
-def _latex_figures(section: Section, place: Path, prefix: str, tell: Tell) -> list[Path]:
-    """Each figure for the text and for a column of a paper, as a PDF and as what takes it in."""
-    if section.setting is None:
-        return []
-    try:
-        from fwbench.report import drawings, figures, look
-    except ImportError as error:
-        print(f"no figures for LaTeX: they need what is not installed ({error.name}): pip install 'fwbench[report]'")
-        return []
-    tell(f"drawing the figures of {section.heading} for LaTeX")
-    narrow = drawings.draw(section.setting.cases, section.baseline, look.COLUMN)
-    paths = []
-    for drawn, ending in ((section.drawings, ""), (narrow, "-column")):
-        for drawing in drawn:
-            if drawing.figure.get_figheight() > look.TALLEST:
-                continue
-            name = f"{drawing.key}{ending}"
-            paths.append(figures.save(drawing, section.folder / "figures" / f"{name}.pdf"))
-            origin, file = paper.origin(section.setting, drawing.mode), (place / name).as_posix()
-            text = latex.figure(file, f"{prefix}{name}", drawing.title, drawing.caption, origin, bool(ending))
-            paths.append(_write(section.folder / "figures" / f"{name}.tex", text))
-    return paths
 
 
 def _html(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
@@ -176,18 +132,25 @@ def _html(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
             paths.append(figures.save(drawing, section.svg(drawing)))
     foreign = next((section.tables[0] for section in contents if section.setting is None), None)
     tell("writing the page")
-    return [_write(out / "report.html", page.write(TITLE, settings, foreign)), *paths]
+    return [save(out / "report.html", page.write(TITLE, settings, foreign)), *paths]
 
 
-def _write(path: Path, text: str) -> Path:
+def save(path: Path, text: str) -> Path:
+    """Write a file of the report, in a folder that need not be there; its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, text)
     return path
 
 
-_WRITERS: dict[str, Callable[[Path, list[Section], Tell], list[Path]]] = {
-    "html": _html,
-    "markdown": _markdown,
-    "latex": _latex,
-    "csv": _csv,
-}
+# Writes a report's sections into its folder, and returns the files.
+Writer = Callable[[Path, list[Section], Tell], list[Path]]
+
+
+def _writers() -> dict[str, Writer]:
+    own: dict[str, Writer] = {"html": _html, "markdown": _markdown, "csv": _csv}
+    return own | {name: partial(_added, path) for added in extensions() for name, path in added.formats.items()}
+
+
+def _added(path: str, out: Path, contents: list[Section], tell: Tell) -> list[Path]:
+    paths: list[Path] = resolve(path)(out, contents, tell)
+    return paths

@@ -1,6 +1,7 @@
 """What the plugin asks of a gate, and how what it found becomes the run's exit code."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,12 +9,40 @@ import pytest
 
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.findings import Outcome
+from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.record.measurement import Measurement
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 from fwbench.report import outcome_file, verdicts
 from fwbench.worker.chain import Measure, Tell
 from fwbench.worker.turns.plain import Invocation
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What a gate knows of a regression whose cause is searched for.
+
+    Attributes:
+        against: base, as `--fwbench-against` names it.
+        top: the root of the user's repository, or of the project where there is none.
+        head: the revision of head, where base is one too; empty: the interpreter alone differs.
+        subject: the workload, or the plain test.
+        called: how pytest runs plain tests.
+        metric: that became worse.
+        end: when the search is over, by `time.monotonic`.
+    """
+
+    against: str
+    top: Path
+    head: str
+    project: Project
+    python: str
+    machine: Machine
+    subject: Workload | PlainTest
+    called: Invocation
+    metric: str
+    end: float
 
 
 class Gate:

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import math
-import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,8 +17,9 @@ from fwbench.compare.duet_outcome import AnyComparison, outcome
 from fwbench.compare.findings import Outcome
 from fwbench.compare.pair import Comparison, Pair, Stage
 from fwbench.errors import UserError
+from fwbench.extensions import extensions, resolve
 from fwbench.gates import kept
-from fwbench.gates.contract import Gate
+from fwbench.gates.contract import Gate, Regression
 from fwbench.gates.options import thresholds
 from fwbench.gates.plain import PlainTests, judge
 from fwbench.machine import Machine
@@ -30,18 +30,14 @@ from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.plain import PlainTest
 from fwbench.record.quantiles import quantile
 from fwbench.record.workload import Workload
-from fwbench.report import causes
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
 from fwbench.text import line
 from fwbench.worker.chain import Measure, Tell
-from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.plain import Invocation
-from fwbench.worker.turns.series import of_plain, of_workload
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side, find, sides
-from fwbench.worker.turns.suspects import resolve
 
 # How long the search for a regression's cause may take, in seconds.
 _EXPLAINING = 600.0
@@ -234,32 +230,33 @@ class DuetGate(Gate):
             for metric, verdict in comparison.verdicts.items()
             if verdict.kind == "regressed"
         ]
-        if not regressed:
+        searches = [resolve(added.cause) for added in extensions() if added.cause]
+        if not regressed or not searches:
             return
         _, metric, subject = max(regressed, key=lambda regression: regression[0])
+        python = sys.executable
         if isinstance(subject, Workload):
-            python = self._selection.pythons.get(LANES[subject.lane].framework, sys.executable)
-            playing = of_workload(subject, self._project.models, self._machine)
-        else:
-            python, playing = sys.executable, of_plain(self._plain.called)
-        try:
-            explanation = explain(
-                resolve(shlex.quote(self._against), "." if self._base.revision else "", self._base.top, python),
-                self._base.top,
-                self._project,
-                python,
-                subject,
-                playing,
-                min(self._end, time.monotonic() + _EXPLAINING),
-                on_comparison=lambda compared: tell(f"explaining {subject.id}, {causes.pairs(compared.pairs)}"),
-                metric=metric,
-            )
-            sentences = causes.sentences(explanation, subject.device)
-        except Exception as error:
-            # The verdicts stand, whatever became of the search.
-            why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            sentences = [f"not explained: {line(why)}"]
-        self._explained.append(f"{subject.id}: {' '.join(sentences)}")
+            python = self._selection.pythons.get(LANES[subject.lane].framework, python)
+        regression = Regression(
+            self._against,
+            self._base.top,
+            "." if self._base.revision else "",
+            self._project,
+            python,
+            self._machine,
+            subject,
+            self._plain.called,
+            metric,
+            min(self._end, time.monotonic() + _EXPLAINING),
+        )
+        for search in searches:
+            try:
+                sentences = search(regression, lambda what: tell(f"explaining {subject.id}, {what}"))
+            except Exception as error:
+                # The verdicts stand, whatever became of the search.
+                why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+                sentences = [f"not explained: {line(why)}"]
+            self._explained.append(f"{subject.id}: {' '.join(sentences)}")
 
     def _kept(self, stage: Stage, workload: Workload, pair: Pair) -> None:
         self._keep({"stage": stage, "workload": workload.to_json(), "pair": pair.to_json()})

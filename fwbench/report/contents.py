@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fwbench.extensions import extensions, resolve
 from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import MODES
-from fwbench.report import answers, calls, fits, limits, published, ratios, scaling, summary, units
+from fwbench.report import answers, calls, fits, limits, ratios, scaling, summary, units
 from fwbench.report.cases import Case, Setting, grouped, measured, reasons
 from fwbench.report.evidence import WORDS, doubts, nearest, tally
 from fwbench.report.tables import Column, Table, tabulate
@@ -36,8 +37,7 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
         limits.machines(setting.measurements),
         calls.break_even([*of_mode["inference"], *of_mode["train_step"]], baseline),
         scaling.table(scaling.scaled(cases)),
-        # The studies' numbers are of one device.
-        *published.beside([case for case in cases if case.workload.devices == 1]),
+        *(table for added in extensions() if added.tables for table in resolve(added.tables)(cases)),
         calls.table("harness", "The harness's own overhead", [case for case in cases if case.internal], None),
         failures(setting),
         parity(setting),

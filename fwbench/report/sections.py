@@ -12,7 +12,7 @@ from fwbench.report import answers, cases, contents, ratios
 from fwbench.report.cards import Card
 from fwbench.report.cards import cards as cards_of
 from fwbench.report.cases import Setting
-from fwbench.report.paper import origin
+from fwbench.report.origin import origin
 from fwbench.report.tables import Table
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fwbench.compare.operators import profile
+from fwbench.ext.causes.operators import profile
 from fwbench.frameworks import load
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical

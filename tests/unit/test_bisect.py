@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from fwbench.commands import searching
 from fwbench.commands.cli import main
 from fwbench.compare.pair import Fault, Pair
+from fwbench.ext.bisect import ranges
+from fwbench.ext.causes import searching, series
 from fwbench.models import Model
 from fwbench.models.inputs import normal
 from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
-from fwbench.worker.turns import ranges, series
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.recorded import outputs
 

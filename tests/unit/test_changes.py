@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fwbench.compare import changes
-from fwbench.compare.changes import find
+from fwbench.ext.history import changes
+from fwbench.ext.history.changes import find
 
 FLOOR, LEAST = 0.01, np.log1p(0.02)
 

@@ -17,10 +17,10 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from fwbench.commands import github
 from fwbench.commands.cli import main
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
+from fwbench.ext.ci import github
 from fwbench.report import outcome_file, verdicts
 from tests.unit.shared import ALONE
 from tools.summary_schema import exported

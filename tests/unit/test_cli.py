@@ -5,9 +5,9 @@ import importlib
 import pytest
 
 import fwbench
-from fwbench.commands import searching
 from fwbench.commands.cli import _COMMANDS, main
 from fwbench.errors import UserError
+from fwbench.ext.causes import searching
 
 
 @pytest.fixture

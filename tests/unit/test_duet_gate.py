@@ -13,11 +13,11 @@ import pytest
 
 import fwbench.git
 from fwbench.compare import duet
-from fwbench.compare.causes import Explanation
 from fwbench.compare.findings import Verdict
 from fwbench.compare.pair import Comparison, Fault, Pair
-from fwbench.compare.steps import Search
 from fwbench.errors import UserError
+from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.steps import Search
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.worker.client import interrupts

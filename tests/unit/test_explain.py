@@ -14,18 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.commands import searching
 from fwbench.commands.cli import main
 from fwbench.compare.pair import Fault, Pair
-from fwbench.compare.steps import OverError
+from fwbench.ext.causes import searching, series
+from fwbench.ext.causes.edits import Edits
+from fwbench.ext.causes.series import Series
+from fwbench.ext.causes.steps import OverError
+from fwbench.ext.causes.suspects import Between
 from fwbench.models import Model
 from fwbench.models.inputs import normal
 from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
-from fwbench.worker.turns import series
-from fwbench.worker.turns.edits import Edits
-from fwbench.worker.turns.series import Series
-from fwbench.worker.turns.suspects import Between
 from tests.unit.recorded import outputs
 
 MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")

@@ -786,7 +786,7 @@ def test_a_proof_that_is_interrupted_leaves_no_process(folder, tmp_path, monkeyp
 WAITS = """
 import os, sys
 from pathlib import Path
-from fwbench.commands.ci import _run
+from fwbench.ext.ci.command import _run
 from fwbench.worker.client import interrupts
 with interrupts.in_order():
     sys.exit(_run([sys.executable, "-c", sys.argv[1]]))

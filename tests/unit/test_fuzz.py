@@ -20,16 +20,18 @@ from hypothesis import strategies as st
 
 from fwbench.commands import report
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.history import histories
 from fwbench.compare.saved import compare
 from fwbench.errors import UserError
+from fwbench.ext.history import page as history
+from fwbench.ext.history.trends import histories
+from fwbench.ext.studies import latex
 from fwbench.plugin.plan import Plan, estimates
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import BEFORE, Measurement, Moment
 from fwbench.record.reading import read
-from fwbench.report import history, page, verdicts
-from fwbench.report.formats import csv, latex, markdown
+from fwbench.report import page, verdicts
+from fwbench.report.formats import csv, markdown
 from fwbench.suite.profiles import PROFILES
 from tests.unit.recorded import MACHINE, failed, fitted, journal, measured, metric, plain, saved
 

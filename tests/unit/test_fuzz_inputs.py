@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fwbench.commands import github
 from fwbench.commands.audit import pairs
 from fwbench.compare import evidence
 from fwbench.compare.criteria import thresholds
@@ -27,6 +26,7 @@ from fwbench.compare.duet import Duet
 from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
+from fwbench.ext.ci import github
 from fwbench.gates import kept
 from fwbench.machine.facts import CEILINGS, Facts, content, metrics
 from fwbench.machine.facts import asked as asked_of

@@ -11,9 +11,9 @@ import pytest
 
 from fwbench.commands.cli import main
 from fwbench.compare.differences import Difference
-from fwbench.compare.history import histories
+from fwbench.ext.history.page import drawings
+from fwbench.ext.history.trends import histories
 from fwbench.record.reading import series
-from fwbench.report.history import drawings
 from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, metric, saved, write
 
 BEGUN = datetime(2026, 9, 1, 12, tzinfo=UTC)

@@ -5,12 +5,12 @@ import math
 
 import pytest
 
-from fwbench.compare.causes import Explanation
-from fwbench.compare.operators import changes, profile
-from fwbench.compare.steps import Search, Stretch
+from fwbench.ext.causes import spent as operators
+from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.operators import changes, profile
+from fwbench.ext.causes.steps import Search, Stretch
 from fwbench.frameworks import hlo, xplane
 from fwbench.record.spans import CALL, Span
-from fwbench.report import operators
 
 
 def call(start, seconds):

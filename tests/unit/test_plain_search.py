@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.compare.operators import changes, of_lines
+from fwbench.ext.causes.operators import changes, of_lines
 from fwbench.meters.sampling import sampled
 from fwbench.plugin.seat import Call
 from tests.unit.test_plain_duet import committed, duet, ran

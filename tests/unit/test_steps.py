@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from fwbench.compare import steps
-from fwbench.compare.steps import ERROR, OverError, Search, Stretch, UnmeasurableError
+from fwbench.ext.causes import steps
+from fwbench.ext.causes.steps import ERROR, OverError, Search, Stretch, UnmeasurableError
 
 
 def searched(changes, *, revisions=61, scatter=0.005, seed=0, broken=(), most=math.inf):

@@ -8,8 +8,9 @@ import pytest
 
 from fwbench import text
 from fwbench.commands.cli import main
-from fwbench.report.formats import csv, latex, markdown
-from fwbench.report.formats.latex_text import escape
+from fwbench.ext.studies import latex
+from fwbench.ext.studies.latex_text import escape
+from fwbench.report.formats import csv, markdown
 from fwbench.report.look import printable
 from fwbench.report.tables import Column, tabulate
 from tests.unit.recorded import measured, plain, saved, write

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fwbench.compare.findings import ORDER, Finding, Outcome, Verdict
-from fwbench.compare.steps import Stretch
-from fwbench.report import causes
+from fwbench.ext.causes import sentences as causes
+from fwbench.ext.causes.steps import Stretch
 from fwbench.report.verdicts import badge, headline, lines, markdown
 
 

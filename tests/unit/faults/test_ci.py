@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fwbench.commands import github
 from fwbench.commands.cli import main
+from fwbench.ext.ci import github
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stubs an interpreter by a script")
 

@@ -9,9 +9,10 @@ import pytest
 
 from fwbench import git
 from fwbench.errors import Absent, UserError
+from fwbench.ext.bisect import ranges
+from fwbench.ext.causes import suspects
 from fwbench.models.project import Project
 from fwbench.plugin import conditions
-from fwbench.worker.turns import ranges, suspects
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
 from fwbench.worker.turns.sides import find, sides
 from tests.unit.faults.repositories import NET, folder, repository

@@ -9,6 +9,7 @@ import pytest
 
 from fwbench.commands.cli import main
 from fwbench.errors import UserError
+from fwbench.ext.causes import installed
 from fwbench.machine import machine
 from fwbench.models.project import Project
 from fwbench.plugin import conditions
@@ -16,7 +17,6 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import asking, channel
 from fwbench.worker.client.workers import Workers
-from fwbench.worker.turns import installed
 from tests.unit.processes import gone, started_with
 from tests.unit.shared import ALONE
 from tests.unit.suites import benchmarks, in_process

@@ -17,9 +17,9 @@ import pytest
 from fwbench.commands.cli import main
 from fwbench.compare import evidence
 from fwbench.compare.agreement import agreement
-from fwbench.compare.history import histories
 from fwbench.compare.matching import distinct
 from fwbench.errors import UserError
+from fwbench.ext.history.trends import histories
 from fwbench.gates import kept
 from fwbench.meters.latency import percentiles
 from fwbench.record import journal as journals

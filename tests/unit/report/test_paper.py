@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.ext.studies import latex
+from fwbench.ext.studies.latex_text import escape
 from fwbench.record import reading
 from fwbench.report import paper, units
 from fwbench.report.cases import settings
-from fwbench.report.formats import latex
-from fwbench.report.formats.latex_text import escape
 from fwbench.report.tables import Column, Spread, tabulate
 from tests.unit.recorded import MACHINE, fitted, measured, metric, saved, write
 from tests.unit.report.conftest import GOLDEN

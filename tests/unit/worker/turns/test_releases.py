@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from fwbench.commands import searching
 from fwbench.commands.cli import main
 from fwbench.compare.pair import Pair
 from fwbench.errors import UserError
+from fwbench.ext.causes import searching, series
 from fwbench.models import Model
 from fwbench.models.inputs import normal
 from fwbench.models.project import Project
-from fwbench.worker.turns import releases, series, sides
+from fwbench.worker.turns import releases, sides
 from fwbench.worker.turns.releases import between, environment
 
 

@@ -12,17 +12,17 @@ from pathlib import Path
 from fwbench.commands.measure import stated
 from fwbench.commands.prove import collected, collected_plain, is_installed
 from fwbench.compare.criteria import PAIRED
-from fwbench.compare.steps import ERROR, Search
 from fwbench.errors import UserError, hint
+from fwbench.ext.causes.sentences import pairs
+from fwbench.ext.causes.series import Players, Subject, of_plain, of_workload
+from fwbench.ext.causes.steps import ERROR, Search
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
-from fwbench.report.causes import pairs
 from fwbench.suite.selection import pythons
-from fwbench.worker.turns.series import Players, Subject, of_plain, of_workload
 
 _ENDED_EARLY = 1
 

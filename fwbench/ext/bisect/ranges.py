@@ -10,8 +10,8 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from fwbench import git
-from fwbench.compare.steps import Stretch, UnmeasurableError
 from fwbench.errors import Absent, UserError
+from fwbench.ext.causes.steps import Stretch, UnmeasurableError
 from fwbench.models.project import Project
 from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch

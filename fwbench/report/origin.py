@@ -5,25 +5,6 @@ from collections.abc import Iterable
 from fwbench.record.lanes import LANES
 from fwbench.report.cases import Case, Setting, measured, over_seeds
 
-# The mode that a table is about, by its key; others are about all that was measured.
-MODES = {
-    **dict.fromkeys(("summary", "inference"), "inference"),
-    "training-steps": "train_step",
-    **dict.fromkeys(("final-epoch", "epochs", "epoch-time", "training-time"), "fit"),
-}
-
-# The tables that have a form for a column of a paper, each with the columns that there is no room for.
-MINOR = {
-    "ratios": {"at", "disturbed by"},
-    "summary": {"precision"},
-    "inference": {"mode", "p95", "p99", "compile", "to steady", "n"},
-    "training-steps": {"mode", "p95", "p99", "compile", "to steady", "n"},
-    "limits": {"FLOP a call", "bytes a call"},
-    "final-epoch": {"train loss", "val. loss"},
-    "epoch-time": {"waiting", "evaluating", "throughput/s", "train loss", "val. loss"},
-    "training-time": set[str](),
-}
-
 
 def origin(setting: Setting, mode: str) -> str:
     """Where a table's or a figure's numbers are from: machine, versions, commit, and of how many processes each is.

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fwbench.compare.changes import Change, find
 from fwbench.compare.criteria import CRITERIA, Threshold, by_metric
 from fwbench.compare.differences import Difference, differences, mismatches
 from fwbench.compare.matching import distinct, without_harness, without_repeats
 from fwbench.compare.testing import OF_STATE, level
+from fwbench.ext.history.changes import Change, find
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.measurement import Measurement

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fwbench.ext.studies.latex_text import escape
 from fwbench.record.metrics import SCALES
-from fwbench.report.formats.latex_text import escape
 from fwbench.report.tables import Column, Value
 from fwbench.report.units import SCALED
 

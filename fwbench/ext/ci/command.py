@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fwbench import git
-from fwbench.commands import github
 from fwbench.compare.findings import Outcome
 from fwbench.errors import UserError
+from fwbench.ext.ci import github
 from fwbench.record import files
 from fwbench.report import outcome_file, verdicts
 from fwbench.worker.client.interrupts import Ended

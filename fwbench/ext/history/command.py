@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from fwbench.errors import UserError
-from fwbench.record import asv, files
+from fwbench.ext.history import asv
+from fwbench.record import files
 from fwbench.record import reading as records
 from fwbench.record.storage import STORAGE
 from fwbench.text import line
@@ -31,8 +32,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        from fwbench.compare.history import histories
-        from fwbench.report import history
+        from fwbench.ext.history import page as history
+        from fwbench.ext.history.trends import histories
     except ImportError as error:
         raise UserError(
             f"the history needs what is not installed ({error.name}): `pip install 'fwbench[report]'`"

@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from fwbench import text
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.differences import in_words, versions_that_differ
-from fwbench.compare.history import History, Point, Run, Series, Shift, smallest
+from fwbench.ext.history.trends import History, Point, Run, Series, Shift, smallest
 from fwbench.record import files
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import FIELDS, Workload
@@ -193,9 +194,10 @@ def _pytest(workload: Workload | PlainTest, point: Point) -> str:
 
 def page(histories: Sequence[History], notes: Sequence[str]) -> str:
     """The page's HTML: one file that needs nothing else; whatever comes from records is escaped."""
+    source = resources.files(__package__).joinpath("history.html").read_text(encoding="utf-8")
     return (
         templates()
-        .get_template("history.html")
+        .from_string(source)
         .render(
             title=TITLE,
             parts=[_part(history, number) for number, history in enumerate(histories, 1)],

@@ -6,13 +6,13 @@ import re
 import time
 from collections.abc import Mapping
 
-from fwbench.commands import searching
-from fwbench.compare.steps import Search, Stretch
 from fwbench.errors import UserError
-from fwbench.report.causes import change, pairs
+from fwbench.ext.bisect.ranges import Commits, Range, resolve
+from fwbench.ext.causes import searching
+from fwbench.ext.causes.sentences import change, pairs
+from fwbench.ext.causes.series import Series
+from fwbench.ext.causes.steps import Search, Stretch
 from fwbench.text import columns, line
-from fwbench.worker.turns.ranges import Commits, Range, resolve
-from fwbench.worker.turns.series import Series
 from fwbench.worker.turns.sides import own
 
 # Characters of the longest bar of the series, and of a reason.

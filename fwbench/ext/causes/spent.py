@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from fwbench.compare.causes import Explanation
-from fwbench.compare.operators import Change, Profile, changes, profile
+from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.operators import Change, Profile, changes, profile
 from fwbench.record.spans import Span
 from fwbench.report import units
 from fwbench.text import columns, line

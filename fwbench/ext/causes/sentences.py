@@ -5,9 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fwbench import text
-from fwbench.compare.causes import Explanation
 from fwbench.compare.programs import compare
-from fwbench.compare.steps import Stretch
+from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.steps import Stretch
 from fwbench.text import line
 
 

@@ -82,8 +82,8 @@ class Study:
 
 
 def beside(cases: Sequence[Case]) -> list[Table]:
-    """A table for each study of which one's own cases have at least one row."""
-    merged = over_seeds(case for case in cases if case.replicates)
+    """A table for each study of which one's own cases have at least one row; the studies' are of one device."""
+    merged = over_seeds(case for case in cases if case.replicates and case.workload.devices == 1)
     tables = []
     for study in STUDIES:
         pairs: list[_Pair] = []

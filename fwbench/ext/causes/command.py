@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fwbench import git
-from fwbench.commands import searching
 from fwbench.errors import UserError
-from fwbench.report import causes, operators
-from fwbench.worker.turns.explaining import explain
+from fwbench.ext.causes import searching
+from fwbench.ext.causes import sentences as causes
+from fwbench.ext.causes import spent as operators
+from fwbench.ext.causes.explaining import explain
+from fwbench.ext.causes.suspects import resolve
 from fwbench.worker.turns.sides import own
-from fwbench.worker.turns.suspects import resolve
 
 
 def add(parser: argparse.ArgumentParser) -> None:

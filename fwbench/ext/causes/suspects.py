@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fwbench.errors import Absent, UserError
+from fwbench.ext.causes.edits import Edits
+from fwbench.ext.causes.installed import listed
 from fwbench.models.project import Project
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
-from fwbench.worker.turns.edits import Edits
-from fwbench.worker.turns.installed import listed
 from fwbench.worker.turns.sides import Side, named, own, placed
 
 # Not a release, NAME==VERSION.

@@ -5,17 +5,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from fwbench.compare.causes import Explanation
-from fwbench.compare.operators import Profile, of_lines
-from fwbench.compare.steps import OverError, Search, Stretch, UnmeasurableError
 from fwbench.errors import UserError
+from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.operators import Profile, of_lines
+from fwbench.ext.causes.series import Players, Series, Subject
+from fwbench.ext.causes.steps import OverError, Search, Stretch, UnmeasurableError
+from fwbench.ext.causes.suspects import Between, Stated
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.spans import Span
 from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch
-from fwbench.worker.turns.series import Players, Series, Subject
-from fwbench.worker.turns.suspects import Between, Stated
 
 
 def explain(

@@ -10,8 +10,8 @@ from fwbench.compare.agreement import of_sides
 from fwbench.compare.criteria import CRITERIA, PAIRED
 from fwbench.compare.duet import MOST_DISTURBED
 from fwbench.compare.pair import Fault, Pair
-from fwbench.compare.steps import OverError, UnmeasurableError
 from fwbench.errors import UserError
+from fwbench.ext.causes.steps import OverError, UnmeasurableError
 from fwbench.machine import Machine
 from fwbench.models import Model
 from fwbench.record.measurement import Failure

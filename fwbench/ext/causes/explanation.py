@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fwbench.compare.operators import Profile
-from fwbench.compare.steps import Search
+from fwbench.ext.causes.operators import Profile
+from fwbench.ext.causes.steps import Search
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.spans import Span
 

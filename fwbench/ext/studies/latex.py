@@ -9,9 +9,9 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from itertools import groupby
 
-from fwbench.report.formats import latex_numbers
-from fwbench.report.formats.latex_numbers import Set
-from fwbench.report.formats.latex_text import escape
+from fwbench.ext.studies import latex_numbers
+from fwbench.ext.studies.latex_numbers import Set
+from fwbench.ext.studies.latex_text import escape
 from fwbench.report.tables import Table
 
 # What every document needs that takes in the tables and figures.

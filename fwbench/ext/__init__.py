@@ -1,0 +1,1 @@
+"""Extensions: a folder each, with what it adds in its `EXTENSION` (`fwbench.extensions`)."""

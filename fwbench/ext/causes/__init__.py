@@ -1,0 +1,13 @@
+"""What makes one of two sides slower or faster: pairs of both, with parts of one put back."""
+
+from fwbench.extensions import Extension
+
+EXTENSION = Extension(
+    commands={
+        "explain": (
+            "find what makes a workload slower or faster: lines, files, variables, distributions",
+            "fwbench.ext.causes.command",
+        )
+    },
+    cause="fwbench.ext.causes.regression:sentences_on",
+)

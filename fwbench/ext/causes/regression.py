@@ -1,0 +1,39 @@
+"""What made a regression that a gate has found."""
+
+import shlex
+from collections.abc import Callable
+
+from fwbench.ext.causes.explaining import explain
+from fwbench.ext.causes.sentences import pairs, sentences
+from fwbench.ext.causes.series import of_plain, of_workload
+from fwbench.ext.causes.suspects import resolve
+from fwbench.gates.contract import Regression
+from fwbench.record.workload import Workload
+
+
+def sentences_on(regression: Regression, tell: Callable[[str], None]) -> list[str]:
+    """Search for the parts of head that made a regression, and say which they are.
+
+    Args:
+        tell: called with how many pairs were played, after each comparison.
+
+    Raises:
+        UserError: a side cannot be measured, or nothing that the subject uses differs.
+    """
+    subject = regression.subject
+    if isinstance(subject, Workload):
+        playing = of_workload(subject, regression.project.models, regression.machine)
+    else:
+        playing = of_plain(regression.called)
+    explanation = explain(
+        resolve(shlex.quote(regression.against), regression.head, regression.top, regression.python),
+        regression.top,
+        regression.project,
+        regression.python,
+        subject,
+        playing,
+        regression.end,
+        on_comparison=lambda compared: tell(pairs(compared.pairs)),
+        metric=regression.metric,
+    )
+    return sentences(explanation, subject.device)

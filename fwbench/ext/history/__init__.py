@@ -1,0 +1,7 @@
+"""Trends over all saved runs, and where they have changed."""
+
+from fwbench.extensions import Extension
+
+EXTENSION = Extension(
+    commands={"history": ("trends over all saved runs, and where they have changed", "fwbench.ext.history.command")}
+)
