@@ -24,12 +24,15 @@ class Extension:
         tables: a function from a report's cases to tables (`fwbench.report.tables.Table`); empty: there is none.
         formats: of `fwbench report`, by name: a function that writes the files and returns their paths
             (`fwbench.commands.report.Writer`).
+        pool: a function from an engine's name to the accelerators over which a run is spread
+            (`fwbench.plugin.pooling.Pool`); empty: there is none.
         cause: a function from a `fwbench.gates.contract.Regression` to sentences on what made it; empty: there is none.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     tables: str = ""
     formats: Mapping[str, str] = field(default_factory=dict)
+    pool: str = ""
     cause: str = ""
 
 

@@ -1,12 +1,51 @@
 """`--fwbench-workers`: the accelerators over which a run is spread."""
 
+from collections.abc import Callable
+from typing import Protocol
+
 import pytest
 
-from fwbench import engines
-from fwbench.engines.pool import Pool
+from fwbench.extensions import extensions, resolve
 from fwbench.gates.options import refuse_idle
+from fwbench.machine import Machine
+from fwbench.models.project import Project
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
+from fwbench.suite import profiles
+from fwbench.suite.selection import Selection
+from fwbench.worker.chain import Tell
 
 OPTION = "--fwbench-workers"
+
+
+class Pool(Protocol):
+    """Accelerators that measure at the same time; its length is their number.
+
+    Attributes:
+        machine: that each of them has.
+        told: how many measure, and where, in half a sentence.
+    """
+
+    machine: Machine
+
+    def __len__(self) -> int: ...
+
+    @property
+    def told(self) -> str: ...
+
+    def equip(self, selection: Selection, project: Project) -> None:
+        """Set how everything is measured; called before the first measurement."""
+
+    def submit(
+        self, workload: Workload, protocol: profiles.Protocol, arrived: Callable[[Measurement], Measurement]
+    ) -> None:
+        """Measure a workload as soon as an accelerator is free; `arrived` returns what stands for its measurement."""
+
+    def take(self, workload: Workload, protocol: profiles.Protocol, tell: Tell) -> Measurement:
+        """Wait for a workload's measurement."""
+
+    def close(self) -> None:
+        """End all measurements; a second call does nothing."""
 
 
 def pool(config: pytest.Config) -> Pool | None:
@@ -30,6 +69,9 @@ def pool(config: pytest.Config) -> Pool | None:
             "Leave one of them out."
         )
     refuse_idle(config, OPTION, "spread")
-    spread = Pool(engines.load(name))
+    made = next((added.pool for added in extensions() if added.pool), None)
+    if made is None:
+        raise pytest.UsageError(f"{OPTION} needs fwbench's extension `cluster`, which is not here: leave it out.")
+    spread: Pool = resolve(made)(name)
     config.add_cleanup(spread.close)
     return spread

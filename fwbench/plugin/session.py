@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fwbench.engines.pool import Pool
 from fwbench.errors import UserError
 from fwbench.gates import Gate
 from fwbench.machine import Machine
 from fwbench.machine.facts import provide
 from fwbench.models.project import Project
+from fwbench.plugin.pooling import Pool
 from fwbench.plugin.resuming import Resumed
 from fwbench.record.journal import ROUND, Journal
 from fwbench.record.measurement import WAITING, Measurement

@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from fwbench.engines import pool as pools
+from fwbench.ext.cluster import pool as pools
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric
 from fwbench.record.reading import read
 from fwbench.worker import chain
-from tests.unit.engines.fake import FakeEngine
+from tests.ext.cluster.fake import FakeEngine
 from tests.unit.recorded import MACHINE, measured
 from tests.unit.suites import benchmarks, in_process, suite  # noqa: F401
 
@@ -19,7 +19,7 @@ from tests.unit.suites import benchmarks, in_process, suite  # noqa: F401
 def spread(suite, monkeypatch):  # noqa: F811
     """A suite that is spread over two accelerators of a fake engine, and that engine."""
     engine = FakeEngine("a", "b")
-    monkeypatch.setattr("fwbench.engines.load", lambda name: engine)
+    monkeypatch.setattr("fwbench.ext.cluster.engine.load", lambda name: engine)
     monkeypatch.setattr(pools, "_LOOK", 0.01)
     return suite, engine
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from fwbench.engines import Engine, LostError, Place
-from fwbench.engines.slot import Description, Slot
 from fwbench.errors import UserError
+from fwbench.ext.cluster.engine import Engine, LostError, Place
+from fwbench.ext.cluster.slot import Description, Slot
 from fwbench.worker.client.scratch import Scratch
 
 # Ray's resource that stands for an accelerator in a cluster without GPUs. A cluster that is started here has one unit

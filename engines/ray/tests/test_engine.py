@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import fwbench
-from fwbench.engines import Place
 from fwbench.errors import UserError
+from fwbench.ext.cluster.engine import Place
 from fwbench_ray import Ray, RaySlot, places
 
 

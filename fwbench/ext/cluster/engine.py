@@ -62,7 +62,7 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, place: Place, *arguments: Any) -> Any:
-        """Start a `fwbench.engines.slot.Slot` with the place and these arguments; return its handle.
+        """Start a `fwbench.ext.cluster.slot.Slot` with the place and these arguments; return its handle.
 
         If the node is gone, this raises nothing; every later `ask` of the slot then answers with `LostError`.
         """

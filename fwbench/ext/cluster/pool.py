@@ -10,9 +10,10 @@ from queue import SimpleQueue
 from typing import Any
 
 import fwbench
-from fwbench.engines import Engine, LostError, Place
-from fwbench.engines.slot import Description
 from fwbench.errors import UserError
+from fwbench.ext.cluster import engine as engines
+from fwbench.ext.cluster.engine import Engine, LostError, Place
+from fwbench.ext.cluster.slot import Description
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES, PLACES, recorded
@@ -73,6 +74,15 @@ class _Job:
     said: list[str] = field(default_factory=list)
     answer: "Future[Measurement]" = field(init=False)
     kept: Measurement | None = None
+
+
+def spread(name: str) -> "Pool":
+    """The accelerators of an installed engine.
+
+    Raises:
+        UserError: the engine is not installed or cannot be used, or as for `Pool`.
+    """
+    return Pool(engines.load(name))
 
 
 class Pool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import fwbench
-from fwbench.engines import Place
+from fwbench.ext.cluster.engine import Place
 from fwbench.machine import Machine, machine, nvml
 from fwbench.models.project import Project
 from fwbench.record.measurement import Measurement

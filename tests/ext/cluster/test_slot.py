@@ -7,10 +7,10 @@ import pickle
 import pytest
 
 import fwbench
-from fwbench.engines import Place
-from fwbench.engines import slot as slots
-from fwbench.engines.slot import Slot
 from fwbench.errors import Absent
+from fwbench.ext.cluster import slot as slots
+from fwbench.ext.cluster.engine import Place
+from fwbench.ext.cluster.slot import Slot
 from fwbench.machine import nvml
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES

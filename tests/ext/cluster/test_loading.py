@@ -8,15 +8,15 @@ import pytest
 
 from fwbench import engines
 from fwbench.errors import UserError
-from tests.unit.engines.fake import FakeEngine
+from tests.ext.cluster.fake import FakeEngine
 
 
 @pytest.fixture
 def installed(monkeypatch):
     """Two packages, of which one is broken."""
     points = [
-        EntryPoint("fake", "tests.unit.engines.fake:FakeEngine", engines.GROUP),
-        EntryPoint("broken", "tests.unit.engines.no_such_module:Engine", engines.GROUP),
+        EntryPoint("fake", "tests.ext.cluster.fake:FakeEngine", engines.GROUP),
+        EntryPoint("broken", "tests.ext.cluster.no_such_module:Engine", engines.GROUP),
     ]
     monkeypatch.setattr(engines, "entry_points", lambda group: [point for point in points if point.group == group])
 
@@ -29,7 +29,7 @@ def test_an_installed_engine_is_made(installed):
     ("name", "sentence"),
     [
         ("fakr", r"'fakr' is not installed here: `pip install fwbench-fakr` .*; .* the nearest is 'fake'$"),
-        ("broken", r"'broken' cannot be loaded from 'tests.unit.engines.no_such_module:Engine' \(No module named"),
+        ("broken", r"'broken' cannot be loaded from 'tests.ext.cluster.no_such_module:Engine' \(No module named"),
     ],
 )
 def test_what_is_wrong_with_an_engine_is_one_sentence(installed, name, sentence):

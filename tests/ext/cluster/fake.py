@@ -6,8 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
-from fwbench.engines import Engine, LostError, Place
-from fwbench.engines.slot import Description
+from fwbench.ext.cluster.engine import Engine, LostError, Place
+from fwbench.ext.cluster.slot import Description
 from tests.unit.recorded import MACHINE, measured
 
 

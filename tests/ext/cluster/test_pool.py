@@ -6,17 +6,17 @@ import time
 
 import pytest
 
-from fwbench.engines import LostError
-from fwbench.engines import pool as pools
-from fwbench.engines.pool import Pool, variables
 from fwbench.errors import UserError
+from fwbench.ext.cluster import pool as pools
+from fwbench.ext.cluster.engine import LostError
+from fwbench.ext.cluster.pool import Pool, variables
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import Node
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import summary
 from fwbench.suite.profiles import PROFILES
-from tests.unit.engines.fake import FakeEngine
+from tests.ext.cluster.fake import FakeEngine
 from tests.unit.fakes import NO_PROJECT
 from tests.unit.recorded import MACHINE, measured
 
