@@ -31,7 +31,7 @@ bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
 
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
-	$(RUN) pytest tests/strangers tests/unit engines -n 2 $(ARGS)
+	$(RUN) pytest tests/strangers tests/unit tests/ext engines -n 2 $(ARGS)
 	$(RUN) pytest lanes -n 2 $(ARGS)
 	$(RUN) pytest tests/training -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)

@@ -29,6 +29,14 @@ _COMMANDS = {
 }
 
 
+def commands() -> dict[str, tuple[str, str]]:
+    """Every command's line for the help, and its module."""
+    known = {name: (told, f"fwbench.commands.{name}") for name, told in _COMMANDS.items()}
+    for added in extensions():
+        known |= added.commands
+    return known
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
@@ -53,10 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     # As argparse has it, for there is no option before the command that takes a value.
     chosen = next((word for word in given if not word.startswith("-")), None)
-    commands = {name: (told, f"fwbench.commands.{name}") for name, told in _COMMANDS.items()}
-    for added in extensions():
-        commands |= added.commands
-    for name, (told, module) in commands.items():
+    for name, (told, module) in commands().items():
         command = subparsers.add_parser(name, help=told)
         if name == chosen:
             importlib.import_module(module).add(command)

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 import fwbench
-from fwbench.commands.cli import _COMMANDS, main
+from fwbench.commands.cli import commands, main
 from fwbench.errors import UserError
 from fwbench.ext.causes import searching
 
@@ -16,7 +16,7 @@ def given(monkeypatch):
 
     def parse(command, *words):
         seen = []
-        module = importlib.import_module(f"fwbench.commands.{command}")
+        module = importlib.import_module(commands()[command][1])
         monkeypatch.setattr(module, "_run", lambda options: seen.append(options) or 0)
         assert main([command, *words]) == 0
         return seen[0]
@@ -77,7 +77,7 @@ def test_the_version_is_told(capsys):
     assert capsys.readouterr().out == f"fwbench {fwbench.__version__}\n"
 
 
-@pytest.mark.parametrize("command", _COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_every_commands_help_describes_it(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])

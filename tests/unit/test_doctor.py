@@ -20,6 +20,7 @@ from fwbench.commands.doctor.findings import Finding
 from fwbench.commands.doctor.looks import Looks
 from fwbench.commands.list import listing
 from fwbench.errors import Absent
+from fwbench.extensions import extensions
 from fwbench.machine import cuda, nvml
 from fwbench.machine.facts import Facts, asked
 from fwbench.meters.energy import RaplCounter, counter
@@ -414,8 +415,8 @@ def test_a_command_imports_no_framework_and_nothing_that_only_others_need(comman
         f"try:\n    main([{command!r}])\nexcept SystemExit:\n    pass\n"
         "tops = {name.partition('.')[0] for name in sys.modules}\n"
         "print(sorted({'torch', 'jax', 'tensorflow', 'scipy', 'matplotlib', 'msgspec', 'jinja2', 'pytest'} & tops))\n"
-        "commands = {'report', 'compare', 'history', 'prove', 'selftest', 'doctor', 'list', 'ci', 'check'}\n"
-        "print(sorted(name for name in commands if f'fwbench.commands.{name}' in sys.modules))\n"
+        "from fwbench.commands.cli import commands\n"
+        "print(sorted(name for name, (_, module) in commands().items() if module in sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines()[-2:] == ["[]", str([command])], done.stderr
@@ -430,4 +431,5 @@ def test_the_help_names_every_command(capsys):
     modules = [*Path(cli.__file__).parent.glob("*.py"), *Path(cli.__file__).parent.glob("*/__init__.py")]
     declaring = [path for path in modules if "\ndef add(" in path.read_text()]
     names = {path.parent.name if path.stem == "__init__" else path.stem for path in declaring}
+    names.update(*(added.commands for added in extensions()))
     assert {line.split()[0] for line in told.splitlines() if re.match(r"    \w", line)} == names

@@ -16,6 +16,7 @@ from fwbench.compare import duet
 from fwbench.compare.findings import Verdict
 from fwbench.compare.pair import Comparison, Fault, Pair
 from fwbench.errors import UserError
+from fwbench.ext.causes import regression
 from fwbench.ext.causes.explanation import Explanation
 from fwbench.ext.causes.steps import Search
 from fwbench.plugin.session import Session
@@ -189,7 +190,7 @@ def explaining(monkeypatch):
         search.run()
         return Explanation(["a.py, line 1", "b.py, line 2"], search, metric=metric)
 
-    monkeypatch.setattr("fwbench.gates.duet.explain", explain)
+    monkeypatch.setattr(regression, "explain", explain)
     return asked
 
 

@@ -6,8 +6,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from fwbench import engines
 from fwbench.errors import UserError
+from fwbench.ext.cluster import engine as engines
 from tests.ext.cluster.fake import FakeEngine
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.ext.studies import latex
+from fwbench.ext.studies import latex, paper
 from fwbench.ext.studies.latex_text import escape
 from fwbench.record import reading
-from fwbench.report import paper, units
+from fwbench.report import units
 from fwbench.report.cases import settings
+from fwbench.report.origin import origin
 from fwbench.report.tables import Column, Spread, tabulate
 from tests.unit.recorded import MACHINE, fitted, measured, metric, saved, write
 from tests.unit.report.conftest import GOLDEN
@@ -34,7 +35,7 @@ def caption(text):
 
 def origin_of(record, mode="inference", tmp_path=None):
     (setting,) = settings([reading.read(write(tmp_path / "record.json", record))])
-    return paper.origin(setting, mode)
+    return origin(setting, mode)
 
 
 def versioned(lane, version, **fields):
