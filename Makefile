@@ -25,7 +25,7 @@ endif
 LANES := $(patsubst lanes/%/pyproject.toml,%,$(wildcard lanes/*/pyproject.toml))
 CHOSEN := $(foreach lane,$(LANES),$(if $(filter $(lane) $(lane)-%,$(subst $(comma), ,$(FRAMEWORKS))),$(lane)))
 
-.PHONY: bench test test-all gpu check clean
+.PHONY: bench test test-all gpu check docs clean
 
 bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
@@ -52,6 +52,10 @@ check: $(VENV)/.installed
 	$(RUN) mypy
 	$(VENV)/bin/lint-imports --no-cache
 
+# One site of docs/ in build/docs; a link that leads nowhere is an error.
+docs: $(VENV)/.docs
+	$(RUN) sphinx --quiet --fail-on-warning --builder html docs build/docs
+
 clean:
 	rm -rf $(VENV) $(VENV)-other $(VENV)-tensorflow build engines/*/build lanes/*/build *.egg-info engines/*/*.egg-info lanes/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -70,6 +74,10 @@ $(VENV)/.installed $(VENV)-tensorflow/.installed: pyproject.toml engines/ray/pyp
 
 $(VENV)/.tensorflow: $(VENV)/.installed
 	$(VENV)/bin/python $(INSTALL) --editable ".[tensorflow]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(VENV)/bin/python $(INSTALL) --editable ".[docs]"
 	touch $@
 
 $(VENV)/.lane-%: lanes/%/pyproject.toml $(VENV)/.installed

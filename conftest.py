@@ -6,6 +6,8 @@ import pytest
 
 # Tests that take minutes. They run where `-m` names their marker.
 LONG = ("fuzz", "slow")
+# Folders of tests that measure nothing.
+OTHERS = ("correctness", "ext", "strangers", "training", "unit")
 
 # pytest's `pytester` is for the tests of the plugin; only a root conftest.py may name it.
 pytest_plugins = ["fwbench.plugin", "pytester"]
@@ -17,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     # Correctness tests import frameworks; a process that waits for measurements must not hold their memory and threads.
-    if config.getoption("benchmark_only") and collection_path.name in ("correctness", "strangers", "training", "unit"):
+    if config.getoption("benchmark_only") and collection_path.name in OTHERS:
         return True
     return None
 

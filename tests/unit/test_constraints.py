@@ -17,7 +17,7 @@ from fwbench.commands.doctor.looks import NEEDS_PYTHON
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.11", "3.12", "3.13")
-EXTRAS = ("all", "dev", "cuda", "ray", "target", "tensorflow", "tensorflow-cuda")
+EXTRAS = ("all", "dev", "docs", "cuda", "ray", "target", "tensorflow", "tensorflow-cuda")
 HERE = ".".join(platform.python_version_tuple()[:2])
 
 

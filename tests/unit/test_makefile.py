@@ -160,7 +160,7 @@ def test_the_tests_are_run_with_tensorflow_beside_the_others(tmp_path, gpu):
     assert sorted(installed[2:]) == [("v", f"lanes/{lane}") for lane in lanes]
     # Each folder whose tests import the frameworks has processes of its own, which grow with every test.
     assert [[part for part in run.split() if part.startswith(("tests/", "engines", "lanes"))] for run in runs] == [
-        ["tests/strangers", "tests/unit", "engines"],
+        ["tests/strangers", "tests/unit", "tests/ext", "engines"],
         ["lanes"],
         ["tests/training"],
         ["tests/correctness"],
