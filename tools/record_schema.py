@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from fwbench.record.bounds import OPEN
 from fwbench.record.journal import SCHEMA
-from fwbench.record.schema import ANY_METRIC, MACHINE, MEASUREMENT, METRIC, OPEN, ROUND, Commit, Stats
+from fwbench.record.schema import ANY_METRIC, MACHINE, MEASUREMENT, METRIC, ROUND, Commit, Stats
 
 
 def exported() -> dict[str, Any]:

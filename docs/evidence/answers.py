@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean, median, stdev
 
+from fwbench.compare.ratios import EQUAL, FEWEST_ROUNDS, LEVEL, Scatter, ratio_interval
 from fwbench.compare.rounds import differences as counted_differences
-from fwbench.compare.statistics import EQUAL, FEWEST_ROUNDS, LEVEL, Scatter, ratio_interval
 from fwbench.machine import machine
 from fwbench.record.reading import read
 from fwbench.report.cases import cases, comparisons

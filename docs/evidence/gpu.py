@@ -23,7 +23,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from fwbench.compare.pair import Fault
-from fwbench.compare.statistics import EQUAL
+from fwbench.compare.ratios import EQUAL
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.reading import read

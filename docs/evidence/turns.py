@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.compare.pair import Fault
-from fwbench.compare.statistics import round_difference
+from fwbench.compare.ratios import round_difference
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project

@@ -16,7 +16,7 @@ from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.machine.load import busy
-from fwbench.record import journal, reading, schema
+from fwbench.record import bounds, journal, reading, schema
 from fwbench.record.storage import SELFTEST
 from fwbench.text import row
 
@@ -27,7 +27,7 @@ Seconds = Sequence[float]
 Suites = Sequence[Mapping[str, Any]]
 Judge = Callable[[Mapping[str, Any]], bool]
 
-_Rounds = Annotated[list[schema.Positive], msgspec.Meta(min_length=1)]
+_Rounds = Annotated[list[bounds.Positive], msgspec.Meta(min_length=1)]
 
 
 class _Pair(msgspec.Struct):
@@ -37,24 +37,24 @@ class _Pair(msgspec.Struct):
 
 class _Benchmark(msgspec.Struct):
     id: str
-    planted: schema.Amount
+    planted: bounds.Amount
     kind: str
-    seconds: Annotated[list[schema.Amount], msgspec.Meta(min_length=2)]
+    seconds: Annotated[list[bounds.Amount], msgspec.Meta(min_length=2)]
     rounds: list[_Pair]
 
 
 class _Suite(msgspec.Struct):
-    slowdown: schema.Amount
+    slowdown: bounds.Amount
     loaded: bool
     number: int
     benchmarks: list[_Benchmark]
-    other_load: schema.Amount | None = None
+    other_load: bounds.Amount | None = None
 
 
 class _Machine(msgspec.Struct):
     device: str
     cpu: str
-    threads: schema.Count
+    threads: bounds.Count
 
 
 class _Header(msgspec.Struct):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fwbench.compare.statistics import ON_GPU, Scatter, as_usual, pooled_scatter, round_difference, usual_pace
+from fwbench.compare.ratios import ON_GPU, Scatter, as_usual, pooled_scatter, round_difference, usual_pace
 from fwbench.record.measurement import Measurement
 
 # The least share of a call in which a GPU computes, so that the host does not set its speed.

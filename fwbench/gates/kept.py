@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from fwbench.compare.pair import Pair, Stage
-from fwbench.record import schema
+from fwbench.record import bounds, schema
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 
@@ -30,13 +30,13 @@ class _Described(msgspec.Struct):
 
 class _Pair(msgspec.Struct):
     differences: dict[str, _Logarithm]
-    rounds: _Sides[list[schema.Amount]]
-    values: _Sides[dict[str, schema.Positive]]
+    rounds: _Sides[list[bounds.Amount]]
+    values: _Sides[dict[str, bounds.Positive]]
     described: _Sides[_Described]
     drift: _Logarithm
-    seconds: schema.Amount
+    seconds: bounds.Amount
     flags: str = ""
-    unfit: list[schema.Size] = []
+    unfit: list[bounds.Size] = []
 
 
 class _Kept(msgspec.Struct):

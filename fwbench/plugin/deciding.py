@@ -9,7 +9,7 @@ from typing import Any
 
 from fwbench.compare import rounds
 from fwbench.compare.pair import Fault
-from fwbench.compare.statistics import EQUAL, FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, Scatter, ratio_interval
+from fwbench.compare.ratios import EQUAL, FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, Scatter, ratio_interval
 from fwbench.machine.load import disturbs, needed
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.rounds import PlayedRound

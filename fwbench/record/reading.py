@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fwbench.errors import UserError
-from fwbench.record import dates, files, schema
+from fwbench.record import bounds, dates, files, schema
 from fwbench.record.copies import Copies
 from fwbench.record.journal import AGAINST, PAIR, ROUND, SCHEMA, decoded, lines
 from fwbench.record.machine import Machine
@@ -311,7 +311,7 @@ def _of_benchmark(benchmark: object) -> tuple[str, Mapping[str, Any]]:
 
 
 def _name(benchmark: Mapping[str, Any]) -> str:
-    name: str = schema.read(benchmark.get("fullname", benchmark.get("name")), schema.TEXT, "its name")
+    name: str = schema.read(benchmark.get("fullname", benchmark.get("name")), bounds.TEXT, "its name")
     return name
 
 

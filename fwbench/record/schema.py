@@ -18,30 +18,28 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from fwbench.record.bounds import (
+    DEEPEST,
+    LEAST,
+    OPEN,
+    TEXT,
+    Amount,
+    Attempt,
+    Count,
+    Integer,
+    Name,
+    Number,
+    Open,
+    Positive,
+    Samples,
+    Size,
+)
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine, Node
 from fwbench.record.measurement import Failure, Measurement, Metric, Moment, Pass, Rank
 from fwbench.record.metrics import METRICS
 from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import FIELDS, Workload
-
-# No time, size, rate or energy is larger, and but for 0 none is smaller, so that ratios of two are numbers.
-MOST, LEAST = 1e30, 1e-30
-# Objects in each other.
-DEEPEST = 20
-
-_FLOAT32 = 3.5e38  # a loss may be as large
-Number = Annotated[float, Meta(ge=-_FLOAT32, le=_FLOAT32)]
-Amount = Annotated[float, Meta(ge=0, le=MOST)]
-Positive = Annotated[float, Meta(ge=LEAST, le=MOST)]
-Count = Annotated[int, Meta(ge=0, le=2**53)]
-_Integer = Annotated[int, Meta(ge=-(2**53), le=2**53)]
-Size = Annotated[int, Meta(ge=1, le=2**31)]
-_Name = Annotated[str, Meta(max_length=1_000)]
-TEXT = Annotated[str, Meta(max_length=1_000_000)]
-_Base64 = Annotated[str, Meta(max_length=100_000, pattern="^[A-Za-z0-9+/]*={0,2}$")]
-_Samples = Annotated[list[Amount], Meta(max_length=10_000_000)]
-_Open = dict[_Name, Any]
 
 # What stands for a Python type wherever nothing narrower is said.
 _BOUNDS: dict[Any, Any] = {float: Number, int: Count, str: TEXT}
@@ -86,29 +84,29 @@ def _one_of(names: tuple[str, ...]) -> Any:
 
 _BOUNDS[AcceleratorProcess] = _shape(AcceleratorProcess)
 _BOUNDS[AcceleratorState] = _shape(AcceleratorState)
-_BOUNDS[Moment] = _shape(Moment, {"held": dict[_Name, Amount]})
+_BOUNDS[Moment] = _shape(Moment, {"held": dict[Name, Amount]})
 _BOUNDS[Pass] = _shape(
     Pass,
     {
-        "name": _Name,
+        "name": Name,
         **dict.fromkeys(("seconds", "cpu", "gap", "throttled", "suspended", "switches"), Amount),
         "waited": Amount | None,
     },
 )
-_BOUNDS[Rank] = _shape(Rank, {"host": _Name, "device": _Name, "metrics": dict[_Name, Number], "settings": _Open})
-_BOUNDS[Node] = _shape(Node, {"machine": _Open})
+_BOUNDS[Rank] = _shape(Rank, {"host": Name, "device": Name, "metrics": dict[Name, Number], "settings": Open})
+_BOUNDS[Node] = _shape(Node, {"machine": Open})
 _BOUNDS[Failure] = _shape(Failure)
 FINGERPRINT = _BOUNDS[Fingerprint] = _shape(Fingerprint)
 MACHINE = _shape(Machine, {"threads": Size, "quota": Positive | None})
 WORKLOAD = _BOUNDS[Workload] = _shape(
     Workload,
     {
-        **dict.fromkeys(("lane", "model", "mode", "data", "variant"), _Name),
+        **dict.fromkeys(("lane", "model", "mode", "data", "variant"), Name),
         **{name: Size for name, field in FIELDS.items() if field.least == 1},
         **{name: _one_of(field.choices) for name, field in FIELDS.items() if field.choices and not field.open},
         "learning_rate": Positive | None,
-        "axes": dict[_Name, _Integer],
-        "target": _Name | None,
+        "axes": dict[Name, Integer],
+        "target": Name | None,
     },
     strict=True,
 )
@@ -131,175 +129,24 @@ class _Turns(_Taken):
     pace: typing.NotRequired[Amount]
 
 
-ROUND = _shape(PlayedRound, {"begun": Amount, "turns": dict[_Name, _Taken], "pace": Amount})
+ROUND = _shape(PlayedRound, {"begun": Amount, "turns": dict[Name, _Taken], "pace": Amount})
 
 MEASUREMENT = _shape(
     Measurement,
     {
-        "samples": _Samples,
+        "samples": Samples,
         # Each by its own shape.
-        "metrics": _Open,
-        "processes": list[dict[_Name, Positive]],
+        "metrics": Open,
+        "processes": list[dict[Name, Positive]],
         "turns": list[_Turns],
-        "attempts": list[_Open],
+        "attempts": list[Open],
         "unfit": list[Size],
-        "stages": dict[_Name, Amount],
-        "versions": dict[_Name, _Name],
-        "sources": dict[_Name, _Name],
-        **dict.fromkeys(("protocol", "settings", "parity", "training", "duet"), _Open),
+        "stages": dict[Name, Amount],
+        "versions": dict[Name, Name],
+        "sources": dict[Name, Name],
+        **dict.fromkeys(("protocol", "settings", "parity", "training", "duet"), Open),
     },
 )
-
-
-class Protocol(msgspec.Struct):
-    """The amounts of a measurement that are read by name."""
-
-    profile: _Name | None = None
-
-
-class Settings(msgspec.Struct):
-    """The settings of a lane that are read by name."""
-
-    cpus: list[Count] = []
-    caution: TEXT = ""
-    also_imported: list[_Name] = []
-    changed: list[_Name] = []
-
-
-class Probe(msgspec.Struct):
-    """What the precision probe found of one operation."""
-
-    arithmetic: _Name | None = None
-
-
-class Proof(msgspec.Struct):
-    """What a record says of the proof of its lane's network."""
-
-    framework: _Name | UnsetType = UNSET
-    state: _Name | UnsetType = UNSET
-    reason: TEXT | None = None
-    python: TEXT | None = None
-    untried: list[TEXT] | UnsetType = UNSET
-    errors: dict[_Name, Number | None] | UnsetType = UNSET
-    versions: dict[_Name, _Name] | UnsetType = UNSET
-
-
-class Sketch(msgspec.Struct):
-    """Arrays that the timed program computed, folded into a few numbers (`fwbench.record.sketch`)."""
-
-    names: Annotated[_Base64, Meta(description="a name for each group of arrays, lines packed by zlib")]
-    slots: Annotated[_Base64, Meta(description="sums of numbers with random signs, float32: as many for each group")]
-    norms: Annotated[_Base64, Meta(description="L2 length of each group, the upper halves of float32")]
-    moved: Annotated[
-        _Base64,
-        Meta(description="how far each group moved with every weight moved by rounding units, as norms; NaN: unknown"),
-    ]
-
-
-class Check(msgspec.Struct):
-    """What the timed program computed: sketches, or the reason why there are none."""
-
-    reason: TEXT | UnsetType = UNSET
-    output: Sketch | UnsetType = UNSET
-    before: Annotated[Sketch, Meta(description="the output before anything was timed, if it changed")] | UnsetType = (
-        UNSET
-    )
-    follows: Annotated[bool, Meta(description="whether outputs differ where inputs do")] | UnsetType = UNSET
-    remembers: (
-        Annotated[
-            list[Amount],
-            Meta(min_length=2, max_length=2, description="seconds of a call on new inputs, and of the same call again"),
-        ]
-        | UnsetType
-    ) = UNSET
-    loss: Sketch | UnsetType = UNSET
-    gradients: Sketch | UnsetType = UNSET
-    updates: Sketch | UnsetType = UNSET
-    statistics: Sketch | UnsetType = UNSET
-    draws: (
-        Annotated[
-            list[Number], Meta(min_length=2, description="first loss of a random training step, drawn several times")
-        ]
-        | UnsetType
-    ) = UNSET
-
-
-class Parity(msgspec.Struct):
-    """Why a number may be compared."""
-
-    weights: _Name | None = None
-    probe: dict[_Name, Probe] | None = None
-    proof: Proof | None = None
-    check: Check | None = None
-
-
-class Scores(msgspec.Struct):
-    """Loss and accuracies on a split."""
-
-    top1: Number
-    loss: Number | None = None
-    top5: Number | None = None
-
-
-class Epoch(msgspec.Struct):
-    """One epoch of a training: seconds, joules, loss and accuracy."""
-
-    seconds: Amount
-    train_loss: Number
-    training: Amount | None = None
-    waiting: Amount | None = None
-    computing: Amount | None = None
-    evaluating: Amount | None = None
-    samples: Count | None = None
-    train_top1: Number | None = None
-    validation: Scores | None = None
-    energy: Number | None = None
-
-
-class Training(msgspec.Struct):
-    """A training, epoch by epoch and step by step."""
-
-    epochs: list[Epoch] = []
-    losses: list[Number] = []
-    accuracies: list[Number] = []
-
-
-class Screened(msgspec.Struct):
-    """A pair of a duet's screening."""
-
-    seconds: Amount
-
-
-class Duet(msgspec.Struct):
-    """The fields of a duet that are read by name."""
-
-    screening: list[Screened] = []
-
-
-class Value(msgspec.Struct):
-    """A metric of another attempt."""
-
-    value: Number | None = None
-
-
-class Reason(msgspec.Struct):
-    """The failure of another attempt."""
-
-    message: TEXT = ""
-
-
-class Attempt(msgspec.Struct):
-    """The fields that are read by name of another measurement of the workload in the same run."""
-
-    samples: _Samples
-    stages: dict[_Name, Amount] = {}
-    metrics: dict[_Name, Value] = {}
-    processes: list[dict[_Name, Positive]] = []
-    failure: Reason | None = None
-
-
-# What is in the objects of a measurement that lanes and meters may add to.
-OPEN = {"protocol": Protocol, "settings": Settings, "parity": Parity, "training": Training, "duet": Duet}
 
 
 class Stats(msgspec.Struct):
@@ -309,14 +156,14 @@ class Stats(msgspec.Struct):
     mean: Amount
     stddev: Amount
     rounds: Count
-    data: _Samples = []
+    data: Samples = []
 
 
 class Commit(msgspec.Struct, omit_defaults=True):
     """The tree that was measured."""
 
-    id: _Name | None = None
-    branch: _Name | None = None
+    id: Name | None = None
+    branch: Name | None = None
     dirty: bool | None = None
 
 
@@ -329,7 +176,7 @@ def _metric(name: str) -> Any:
     known = METRICS.get(name)
     value = Positive if name == "throughput" else _VALUES.get(known.unit, Number) if known else Number
     of_name = {"unit": _one_of((known.unit,)), "direction": _one_of((known.direction,))} if known else {}
-    return _shape(Metric, {"value": value | None, "unit": _Name, "direction": _Name, **of_name}, strict=True)
+    return _shape(Metric, {"value": value | None, "unit": Name, "direction": Name, **of_name}, strict=True)
 
 
 METRIC = {name: _metric(name) for name in METRICS}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from fwbench.compare.statistics import EQUAL
+from fwbench.compare.ratios import EQUAL
 from fwbench.machine.disturbances import lengthening
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_words, short, title

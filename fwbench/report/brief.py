@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from fwbench.compare.statistics import EQUAL
+from fwbench.compare.ratios import EQUAL
 from fwbench.report import units
 from fwbench.report.answers import QUESTIONS, Answer
 from fwbench.report.columns import workload_columns

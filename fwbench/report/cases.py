@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from fwbench.compare import rounds
 from fwbench.compare.matching import distinct
-from fwbench.compare.statistics import Scatter
+from fwbench.compare.ratios import Scatter
 from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import CHANGED, PEAK_MEMORY, Measurement

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from fwbench.compare.statistics import EQUAL
+from fwbench.compare.ratios import EQUAL
 from fwbench.report import units
 from fwbench.report.cases import grouped, in_words, short, title
 from fwbench.report.figures import Drawing

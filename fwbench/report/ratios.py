@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fwbench.compare.statistics import FEWEST_ROUNDS, LEVEL, NEAR
+from fwbench.compare.ratios import FEWEST_ROUNDS, LEVEL, NEAR
 from fwbench.report import units
 from fwbench.report.cases import Case, comparisons, grouped, in_words, title
 from fwbench.report.columns import workload_columns

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from fwbench.compare.rounds import wider
-from fwbench.compare.statistics import (
+from fwbench.compare.ratios import (
     EQUAL,
     FEWEST_ROUNDS,
     LEVEL,
     Scatter,
     alike,
-    estimate,
     ratio_interval,
     ratio_verdict,
     round_difference,
 )
+from fwbench.compare.rounds import wider
+from fwbench.compare.statistics import estimate
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.workload import Workload

@@ -15,7 +15,7 @@ import pytest
 
 from fwbench.compare import rounds as of_rounds
 from fwbench.compare.pair import Fault
-from fwbench.compare.statistics import (
+from fwbench.compare.ratios import (
     EQUAL,
     FEWEST_ROUNDS,
     MOST_ROUNDS,

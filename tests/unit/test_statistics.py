@@ -12,6 +12,7 @@ from scipy import stats
 from fwbench.compare import statistics
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.evidence import read
+from fwbench.compare.ratios import round_difference
 from fwbench.compare.statistics import (
     ALPHA,
     MOST,
@@ -24,7 +25,6 @@ from fwbench.compare.statistics import (
     evidence,
     holm,
     interval,
-    round_difference,
     screen,
     screening_pairs,
 )

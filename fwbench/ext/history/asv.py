@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from fwbench.record import files, schema
+from fwbench.record import bounds, files, schema
 from fwbench.record.journal import decoded
 from fwbench.record.reading import LARGEST, parsed
 from fwbench.record.storage import Plain, Record
@@ -25,11 +25,11 @@ _MACHINE = "machine.json"
 class _Results(msgspec.Struct):
     """A file of results, as far as it is read; `date` is the commit's, in milliseconds."""
 
-    commit_hash: schema.TEXT
+    commit_hash: bounds.TEXT
     date: Annotated[float, Meta(ge=0, le=4e12)]
-    env_name: schema.TEXT
+    env_name: bounds.TEXT
     result_columns: list[str]
-    results: dict[schema.TEXT, list[Any] | None]
+    results: dict[bounds.TEXT, list[Any] | None]
 
 
 def holds_results(folder: Path) -> bool:
@@ -75,7 +75,7 @@ def _times(name: str, row: dict[str, Any]) -> Iterator[Plain]:
     combinations = itertools.product(*(axis if isinstance(axis, list) else [] for axis in axes))
     for value, of in zip(values, combinations, strict=False):
         # A combination that failed is null, and one that was skipped is not a number.
-        if isinstance(value, float) and schema.LEAST <= value <= schema.MOST:
+        if isinstance(value, float) and bounds.LEAST <= value <= bounds.MOST:
             full = f"{name}({', '.join(map(str, of))})" if axes else name
             # Of another version its code was another, so that asv compares none of its times.
             yield Plain(full, None, (), {"median": value, "version": row.get("version")})
