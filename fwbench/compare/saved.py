@@ -91,12 +91,15 @@ def compare(
     compared = {*(now.name for _, now in pairs), *damaged}
     findings += [Finding(name, "new", note="not in the baseline") for name in ours if name not in compared]
     notes = [f"{record.path}: {note}" for record in (base, head) for note in record.notes]
-    left = [metric for metric in thresholds if not any(case.metric == metric for case in cases)]
-    if left:
-        was, it = ("was", "it") if len(left) == 1 else ("were", "them")
-        notes.append(f"{', '.join(left)} {was} not compared: no benchmark has {it} in both records")
-    notes += [*_versions(pairs), *_cause(base, head, pairs, findings)]
+    notes += [*_in_vain(thresholds, cases), *_versions(pairs), *_cause(base, head, pairs, findings)]
     return Outcome(str(base.path), str(head.path), findings, notes=notes)
+
+
+def _in_vain(thresholds: Iterable[str], cases: Sequence[Compared]) -> Iterator[str]:
+    """A sentence on the metrics that no benchmark has in both records."""
+    if left := [metric for metric in thresholds if not any(case.metric == metric for case in cases)]:
+        was, it = ("was", "it") if len(left) == 1 else ("were", "them")
+        yield f"{', '.join(left)} {was} not compared: no benchmark has {it} in both records"
 
 
 def _damaged(base: Record, head: Record, left_out: frozenset[str]) -> dict[str, str]:

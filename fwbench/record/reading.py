@@ -148,6 +148,17 @@ def _unreadable(path: Path, error: Exception) -> UserError:
     return _refused(f"{str(path)[:100]} cannot be read ({why}): check its name and its permissions")
 
 
+def _each(listed: list[Any], what: str, decode: Callable[[Any], _Read], damaged: list[Damaged]) -> list[_Read]:
+    """What a list of a file holds; of what is damaged the other list has a sentence."""
+    decoded = []
+    for number, one in enumerate(listed, 1):
+        try:
+            decoded.append(decode(one))
+        except ValueError as error:
+            damaged.append(_left_out(f"{what} {number}", None, one, error))
+    return decoded
+
+
 def _saved(path: Path, text: str) -> Record:
     data = _object(path, text)
     # Held no longer than it is needed, as a file may be large.
@@ -162,7 +173,6 @@ def _saved(path: Path, text: str) -> Record:
     if "schema" in ours:
         _require_schema(path, ours["schema"])
     measurements: list[Measurement] = []
-    rounds: list[PlayedRound] = []
     names: dict[Workload, str] = {}
     plain: dict[str, list[Plain]] = {}
     damaged: list[Damaged] = []
@@ -179,16 +189,8 @@ def _saved(path: Path, text: str) -> Record:
                 names[measurements[-1].workload] = name
         except ValueError as error:
             damaged.append(_left_out(f"benchmark {number}", benchmark, extra, error, is_plain))
-    for number, failure in enumerate(failures, 1):
-        try:
-            measurements.append(_measurement(failure))
-        except ValueError as error:
-            damaged.append(_left_out(f"failure {number}", None, failure, error))
-    for number, played in enumerate(told_rounds, 1):
-        try:
-            rounds.append(_round(played))
-        except ValueError as error:
-            damaged.append(_left_out(f"round {number}", None, played, error))
+    measurements += _each(failures, "failure", _measurement, damaged)
+    rounds = _each(told_rounds, "round", _round, damaged)
     twice = [name for name, of_name in plain.items() if len(of_name) > 1]
     damaged += [Damaged(name, "the file holds it more than once, so nobody can tell which counts") for name in twice]
     commit, notes = _commit(data.get("commit_info"))

@@ -118,85 +118,112 @@ def overhead(measured: Sequence[Measurement]) -> list[str]:
 
 def cautions(measured: Sequence[Measurement]) -> list[str]:
     """Where a number may not be what it seems: crashes, halved batches, unusual paths, disturbances, recompilation."""
-    lines = [f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash]
-    lines += dict.fromkeys(f"{m.workload.id}: {fitting(m.unfit)} (fit_batch=true)" for m in measured if m.unfit)
-    lines += [
-        f"{m.workload.id}: lost with its process on {' and '.join(m.node.lost)}, and measured again on {m.node.host}"
-        for m in measured
-        if m.node and m.node.lost
+    return [
+        *_replaced(measured),
+        *_far_from_the_machine(measured),
+        *(f"{m.workload.id}: {said}" for m in measured for said in _of_outputs(m)),
+        *_of_settings(measured),
+        *(f"{m.workload.id}: {said}" for m in measured for said in _of_calls(m)),
+        *_disturbed(measured),
+        *_capped(measured),
+        *_slower_alone(measured),
+        *_repeated(measured),
+        *_left_out(measured),
     ]
+
+
+def _replaced(measured: Sequence[Measurement]) -> Iterator[str]:
+    """Measurements that were not made as they were asked for: after a crash, of smaller batches, elsewhere."""
+    yield from (f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash)
+    yield from dict.fromkeys(f"{m.workload.id}: {fitting(m.unfit)} (fit_batch=true)" for m in measured if m.unfit)
+    for m in measured:
+        if m.node and m.node.lost:
+            lost = " and ".join(m.node.lost)
+            yield f"{m.workload.id}: lost with its process on {lost}, and measured again on {m.node.host}"
     parts = [m.node.accelerators for m in measured if m.node and m.workload.device == "cpu"]
     if parts and max(parts) > 1:
-        lines.append(
+        yield (
             f"{sum(count > 1 for count in parts)} of {len(measured)} were measured on a part of their CPU (one of "
             f"{max(parts)}) while others were measured on the rest, with which they share caches and memory: those "
             "numbers are not the whole machine's"
         )
-    lines += above(cases(measured))
+
+
+def _far_from_the_machine(measured: Sequence[Measurement]) -> Iterator[str]:
+    """Rows above what the machine can do, and matrix products far below it."""
+    yield from above(cases(measured))
     for precision, (rates, slow) in matrix_products(measured).items():
         if slow:
-            lines.append(
+            yield (
                 f"matrix products in {precision} are far slower in {' and '.join(slow)} than this machine can: "
                 f"{rates}. Networks that consist of them, such as ViT, are slow there for that reason "
                 '(docs/method.md, "Matrix products")'
             )
-    for m in measured:
-        lines += (f"{m.workload.id}: {said}" for said in _of_outputs(m))
-        if growth := m.value("memory_growth"):
-            what = m.metrics["memory_growth"].source
-            lines.append(f"{m.workload.id}: memory grows by {units.size(growth)} with each call ({what})")
+
+
+def _of_settings(measured: Sequence[Measurement]) -> Iterator[str]:
+    """What the settings of rows caution against."""
     cautioned = grouped((m for m in measured if m.settings.get("caution")), lambda m: m.settings["caution"])
-    lines += [f"{_ids(of)}: {caution}" for caution, of in cautioned.items()]
+    yield from (f"{_ids(of)}: {caution}" for caution, of in cautioned.items())
     beside = grouped(
         (m for m in measured if m.settings.get(ALSO_IMPORTED)),
         lambda m: (m.workload.lane, " and ".join(m.settings[ALSO_IMPORTED])),
     )
-    lines += [
-        f"{_ids(of)}: the process of {lane} also imported {others}, whose memory is in the host memory shown, "
-        "so no lane is said to have the least"
-        for (lane, others), of in beside.items()
-    ]
-    for m in measured:
-        p95 = m.value("latency_p95")
-        if p95 is not None and m.samples and statistics.fmean(m.samples) > p95:
-            lines.append(
-                f"{m.workload.id}: the mean latency lies above p95; a few calls were very slow. "
-                "Look for other load on the machine and measure again."
-            )
-        if p95 is not None and m.samples:
-            low, high = quantile(m.samples, 40), quantile(m.samples, 60)
-            if high > _TWO_SPEEDS * low:
-                lines.append(
-                    f"{m.workload.id}: its calls have two speeds, and p50 is one of them: 40 % take at most "
-                    f"{units.seconds(low)}, and 40 % at least {units.seconds(high)}"
-                )
-    lines += [*_disturbed(measured), *_capped(measured), *_slower_alone(measured)]
+    for (lane, others), of in beside.items():
+        yield (
+            f"{_ids(of)}: the process of {lane} also imported {others}, whose memory is in the host memory shown, "
+            "so no lane is said to have the least"
+        )
+
+
+def _of_calls(m: Measurement) -> Iterator[str]:
+    """What the durations of one row's calls show."""
+    p95 = m.value("latency_p95")
+    if p95 is None or not m.samples:
+        return
+    if statistics.fmean(m.samples) > p95:
+        yield (
+            "the mean latency lies above p95; a few calls were very slow. "
+            "Look for other load on the machine and measure again."
+        )
+    low, high = quantile(m.samples, 40), quantile(m.samples, 60)
+    if high > _TWO_SPEEDS * low:
+        yield (
+            f"its calls have two speeds, and p50 is one of them: 40 % take at most {units.seconds(low)}, and 40 % at "
+            f"least {units.seconds(high)}"
+        )
+
+
+def _repeated(measured: Sequence[Measurement]) -> Iterator[str]:
+    """What was measured again, waited for, or compiled again."""
     for when, again in grouped((m for m in measured if m.attempts), _again).items():
         named = _ids(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
-        lines.append(f"measured a second time {when}: {len(again)} ({named})")
-    waited = sum(m.stages.get(WAITING, 0.0) for m in measured)
-    if waited:
-        lines.append(
+        yield f"measured a second time {when}: {len(again)} ({named})"
+    if waited := sum(m.stages.get(WAITING, 0.0) for m in measured):
+        yield (
             f"waited {units.duration(waited)} for other load to end before timing "
             "(--fwbench-set=patience=SECONDS gives it more or less)"
         )
-    lines.extend(
-        f"{m.workload.id}: recompiled while it was measured ({m.program.recompilations}x); a shape, a type or a "
-        "value that it is compiled for changes from call to call"
-        for m in measured
-        if m.program and m.program.recompilations
-    )
+    for m in measured:
+        if m.program and m.program.recompilations:
+            yield (
+                f"{m.workload.id}: recompiled while it was measured ({m.program.recompilations}x); a shape, a type or "
+                "a value that it is compiled for changes from call to call"
+            )
+
+
+def _left_out(measured: Sequence[Measurement]) -> Iterator[str]:
+    """What a jit does at each call besides, where that may take longer than the call."""
     short = [m for m in measured if m.settings.get(LEFT_OUT) and (m.value("latency_p50") or _SHORT) < _SHORT]
-    lines += [
-        f"{_ids(of)}: a call is that of the compiled program with the network's arrays; what {jit} does at each call "
-        'is left out, and can take longer than these calls (docs/method.md, "What a call leaves out")'
-        for jit, of in grouped(short, lambda m: m.settings[LEFT_OUT]).items()
-    ]
-    return lines
+    for jit, of in grouped(short, lambda m: m.settings[LEFT_OUT]).items():
+        yield (
+            f"{_ids(of)}: a call is that of the compiled program with the network's arrays; what {jit} does at each "
+            'call is left out, and can take longer than these calls (docs/method.md, "What a call leaves out")'
+        )
 
 
 def _of_outputs(m: Measurement) -> Iterator[str]:
-    """What one lane's own outputs show to be wrong or unusual."""
+    """What one lane's own outputs, and its memory from call to call, show to be wrong or unusual."""
     if said := wrong(m):
         yield f"error: {said}"
     elif still := idle(m):
@@ -204,6 +231,8 @@ def _of_outputs(m: Measurement) -> Iterator[str]:
             f"its output does not change with its {' or its '.join(still)}: the network is constant or rounds it away, "
             "or the lane does not compute it at each call"
         )
+    if growth := m.value("memory_growth"):
+        yield f"memory grows by {units.size(growth)} with each call ({m.metrics['memory_growth'].source})"
 
 
 def _again(m: Measurement) -> str:
