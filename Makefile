@@ -39,7 +39,7 @@ test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
 # The long tests, too: every injected fault, with its table docs/evidence/faults.md, and ten thousand damaged records.
 test-all: test
 	$(VENV)/bin/python docs/evidence/faults.py -n 2
-	$(RUN) pytest tests/unit tests/strangers -n 2 -m "fuzz or slow" --ignore=tests/unit/faults
+	$(RUN) pytest tests/unit tests/ext tests/strangers -n 2 -m "fuzz or slow" --ignore=tests/unit/faults
 
 # The first ten minutes on a GPU: lanes against themselves, a run, a duet with a planted slowdown; then its page.
 gpu: $(VENV)/.installed

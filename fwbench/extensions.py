@@ -8,10 +8,10 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-_FOLDER = "fwbench.ext"
+_FOLDER = Path(__file__).with_name("ext")
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,8 @@ class Extension:
 @functools.cache
 def extensions() -> tuple[Extension, ...]:
     """All extensions that are here, in the order of their names."""
-    spec = find_spec(_FOLDER)
-    folders = (spec.submodule_search_locations if spec else None) or ()
-    names = sorted(module.name for module in pkgutil.iter_modules(folders) if module.ispkg)
-    return tuple(import_module(f"{_FOLDER}.{name}").EXTENSION for name in names)
+    names = sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]) if module.ispkg)
+    return tuple(import_module(f"fwbench.ext.{name}").EXTENSION for name in names)
 
 
 def resolve(path: str) -> Any:

@@ -341,8 +341,8 @@ def figure() -> None:
     """The trend of the page's example: sixty crafted runs, of which some are missing, loaded or alone."""
     from tempfile import TemporaryDirectory
 
+    from tests.ext.history.test_history import run, sixty, timed
     from tests.unit.recorded import write
-    from tests.unit.test_history import run, sixty, timed
 
     with TemporaryDirectory() as folder:
         for number, seconds in enumerate(sixty()):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import importlib
 import os
 import shutil
 
@@ -59,3 +60,13 @@ def once(tmp_path_factory, name, make):
             make(folder)
             made.touch()
     return folder
+
+
+def extension(path):
+    """A module of an extension of fwbench; None where that is not here, as the core works without it."""
+    try:
+        return importlib.import_module(f"fwbench.ext.{path}")
+    except ModuleNotFoundError as error:
+        if error.name and not error.name.startswith("fwbench.ext"):
+            raise
+        return None

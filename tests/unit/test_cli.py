@@ -6,8 +6,6 @@ import pytest
 
 import fwbench
 from fwbench.commands.cli import commands, main
-from fwbench.errors import UserError
-from fwbench.ext.causes import searching
 
 
 @pytest.fixture
@@ -25,32 +23,8 @@ def given(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "ends"),
-    [
-        (["main~3..main"], ("main~3", "main", [])),
-        (["origin/main..HEAD", "mode=train_step"], ("origin/main", "HEAD", ["mode=train_step"])),
-        (["main~3", "main", "mode=train_step"], ("main~3", "main", ["mode=train_step"])),
-        (["jax==0.10.0..0.12.0"], ("jax==0.10.0", "jax==0.12.0", [])),
-        (["jax==0.10.0", "jax==0.12.0"], ("jax==0.10.0", "jax==0.12.0", [])),
-        (["../old/bin/python", "a/../bin/python"], ("../old/bin/python", "a/../bin/python", [])),
-        (["main", ". XLA_FLAGS=--x"], ("main", ". XLA_FLAGS=--x", [])),
-    ],
-)
-def test_base_and_head_are_two_words_or_one(words, ends):
-    assert searching.ends(words[0], words[1:]) == ends
-
-
-@pytest.mark.parametrize("word", ["main", "main..", "../python", "main...feature"])
-def test_one_side_alone_is_refused(word):
-    with pytest.raises(UserError, match="one side alone"):
-        searching.ends(word, [])
-
-
-@pytest.mark.parametrize(
     ("command", "words", "fields"),
     [
-        ("bisect", ["A..B", "--model=m", "--lane=jax", "batch_size=8", "--minutes=1", "mode=fit"], 2),
-        ("explain", ["A", "B", "--model=m", "--lane=jax", "batch_size=8"], 1),
         ("measure", ["lane=jax", "--profile=quick", "model=m"], 2),
     ],
 )
@@ -66,7 +40,7 @@ def test_what_no_command_knows_is_refused(words, capsys):
 
 
 @pytest.mark.parametrize("option", ["--output", "--out"])
-@pytest.mark.parametrize("words", [["report"], ["history"], ["audit", "a.toml"], ["measure", "lane=jax"]])
+@pytest.mark.parametrize("words", [["report"], ["audit", "a.toml"], ["measure", "lane=jax"]])
 def test_what_is_written_goes_where_output_says(given, words, option):
     assert str(given(*words, option, "there").output) == "there"
 

@@ -22,9 +22,6 @@ from fwbench.commands import report
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.saved import compare
 from fwbench.errors import UserError
-from fwbench.ext.history import page as history
-from fwbench.ext.history.trends import histories
-from fwbench.ext.studies import latex
 from fwbench.plugin.plan import Plan, estimates
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
@@ -34,6 +31,9 @@ from fwbench.report import page, verdicts
 from fwbench.report.formats import csv, markdown
 from fwbench.suite.profiles import PROFILES
 from tests.unit.recorded import MACHINE, failed, fitted, journal, measured, metric, plain, saved
+from tests.unit.shared import extension
+
+LATEX, TRENDS, HISTORY = map(extension, ("studies.latex", "history.trends", "history.page"))
 
 THRESHOLDS = {name: criterion.saved for name, criterion in CRITERIA.items() if criterion.saved}
 
@@ -245,8 +245,9 @@ def consume(record, good, out, figures):
             rows = list(csv_module.reader(io.StringIO(csv.write(table))))
             formulas = ("=", "@", "+", "\t", "\r")
             assert not [cell for row in rows for cell in row if cell.startswith(formulas) or not is_clean(cell)]
-            assert latex.write(table, table.key, "x").isascii()
-            latex.write_narrow(table, table.key, "x", set())
+            if LATEX:
+                assert LATEX.write(table, table.key, "x").isascii()
+                LATEX.write_narrow(table, table.key, "x", set())
         if figures:
             from fwbench.report import figures as drawn
 
@@ -262,10 +263,10 @@ def consume(record, good, out, figures):
         assert is_clean(verdicts.markdown(outcome))
         # What is damaged never makes a gate pass.
         assert outcome.exit_code or not record.damaged
-    for one in histories([good, record]):
-        assert all(is_clean(line) and "\n" not in line for line in history.lines(one))
+    for one in TRENDS.histories([good, record]) if TRENDS else ():
+        assert all(is_clean(line) and "\n" not in line for line in HISTORY.lines(one))
         if figures:
-            assert is_clean(history.page([one], record.told).replace("\t", " "))
+            assert is_clean(HISTORY.page([one], record.told).replace("\t", " "))
     workloads = [m.workload for m in good.measurements]
     for duet in (False, True):
         benchmarks = {workload.id: (workload, PROFILES["quick"]) for workload in workloads}

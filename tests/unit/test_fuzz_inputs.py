@@ -26,7 +26,6 @@ from fwbench.compare.duet import Duet
 from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
-from fwbench.ext.ci import github
 from fwbench.gates import kept
 from fwbench.machine.facts import CEILINGS, Facts, content, metrics
 from fwbench.machine.facts import asked as asked_of
@@ -40,7 +39,10 @@ from fwbench.record.reading import each, read
 from fwbench.report import outcome_file, verdicts
 from fwbench.suite.profiles import PROFILES
 from tests.unit.recorded import MACHINE, journal, measured
+from tests.unit.shared import extension
 from tests.unit.test_fuzz import PLAIN, VALUES, consume, is_clean, paths, read_whole
+
+GITHUB = extension("ci.github")
 
 LONG = settings(PLAIN, max_examples=3_000, derandomize=False)
 
@@ -353,8 +355,8 @@ def check_event(event):
         path.write_bytes(data)
         patch.setenv("GITHUB_EVENT_NAME", name)
         patch.setenv("GITHUB_EVENT_PATH", str(path))
-        patch.setattr(github, "_all", lambda path: [{"number": 1, "head": {"sha": "c"}}])
-        _, sentence = asked(lambda: github.pull_requests(*github.event()))
+        patch.setattr(GITHUB, "_all", lambda path: [{"number": 1, "head": {"sha": "c"}}])
+        _, sentence = asked(lambda: GITHUB.pull_requests(*GITHUB.event()))
         assert len(sentence.splitlines()) <= 1
 
 
@@ -386,7 +388,7 @@ TARGETS = {
 # Of what somebody else writes: lists, events, weights.
 OTHERS = {
     "list": (lists(), check_list),
-    "event": (events(), check_event),
+    **({"event": (events(), check_event)} if GITHUB else {}),
     "checkpoint": (checkpoints(), check_checkpoint),
 }
 

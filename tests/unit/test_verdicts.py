@@ -1,14 +1,11 @@
 """What a reader sees of a comparison: the gravest first, in the terminal and in Markdown."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 from fwbench.compare.findings import ORDER, Finding, Outcome, Verdict
-from fwbench.ext.causes import sentences as causes
-from fwbench.ext.causes.steps import Stretch
 from fwbench.report.verdicts import badge, headline, lines, markdown
 
 
@@ -131,16 +128,6 @@ def test_a_note_names_the_metric_that_it_is_about():
         finding("regressed"), *(finding("inconclusive", metric=name, **why) for name in ("cpu_time", "peak_memory"))
     )
     assert "torch-mlp-inference-b1 (cpu_time, peak_memory): inconclusive: two pairs do not decide" in lines(found)
-
-
-def test_a_change_of_three_magnitudes_is_told_in_times():
-    of_times = Verdict("regressed", 1459.0, (1400.0, 1500.0), 0.95, 10)
-    shown = "\n".join(lines(outcome(dataclasses.replace(finding("regressed"), verdict=of_times))))
-    assert "1,459 times" in shown
-    assert "1,400 times to 1,500 times (95%)" in shown
-    assert causes.change(Stretch(0, 1, -math.log(1459), -math.log(1500), -math.log(1400), 4)) == (
-        "1/1,459 (1/1,500 to 1/1,400)"
-    )
 
 
 def test_a_refusal_is_of_no_benchmark():

@@ -9,13 +9,14 @@ import pytest
 
 from fwbench import git
 from fwbench.errors import Absent, UserError
-from fwbench.ext.bisect import ranges
-from fwbench.ext.causes import suspects
 from fwbench.models.project import Project
 from fwbench.plugin import conditions
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
 from fwbench.worker.turns.sides import find, sides
 from tests.unit.faults.repositories import NET, folder, repository
+from tests.unit.shared import extension
+
+SUSPECTS, RANGES = map(extension, ("causes.suspects", "bisect.ranges"))
 
 __all__ = ["folder", "repository"]
 
@@ -49,8 +50,10 @@ def ways(repository, word):
     """All that resolve a word: a duet, explain, bisect."""
     top = repository.top
     yield lambda: find(word, top)
-    yield lambda: suspects.resolve(f"'{word}'", ".", git.top(top), sys.executable)
-    yield lambda: ranges.resolve(f"{word}..HEAD", top, sys.executable)
+    if SUSPECTS:
+        yield lambda: SUSPECTS.resolve(f"'{word}'", ".", git.top(top), sys.executable)
+    if RANGES:
+        yield lambda: RANGES.resolve(f"{word}..HEAD", top, sys.executable)
 
 
 def test_where_git_refuses_the_repository_no_program_is_run(repository, program, fault, monkeypatch):
@@ -69,7 +72,7 @@ def test_what_is_no_one_commit_is_told(repository, program, fault, word):
     for way in [*ways(repository, word)][: 2 if word else 1]:
         said = refused(way)
         assert f"is no interpreter, and no revision of {repository.top}" in said
-    if word and ".." not in word:
+    if RANGES and word and ".." not in word:
         assert refused([*ways(repository, word)][2])
     assert find("HEAD", repository.top).revision
     fault("a word that is not a revision", f"--fwbench-against={word}", said)

@@ -19,7 +19,6 @@ from fwbench.compare import evidence
 from fwbench.compare.agreement import agreement
 from fwbench.compare.matching import distinct
 from fwbench.errors import UserError
-from fwbench.ext.history.trends import histories
 from fwbench.gates import kept
 from fwbench.meters.latency import percentiles
 from fwbench.record import journal as journals
@@ -125,18 +124,6 @@ def test_a_run_whose_copy_is_damaged_keeps_its_pairs(tmp_path, fault):
     for paths in ((old, new), (new, old)):
         assert found(paths) == {"torch": [(0, 2, 3)], "jax": [(0, 5, 3)]}
     fault(COPIES, "an older copy of a journal beside the journal, of which one line is damaged")
-
-
-def test_a_copied_file_in_the_storage_is_no_further_run(tmp_path, fault):
-    """Neither for a trend nor for the best level that a gate holds a run to."""
-    for number in range(3):
-        write(tmp_path / f"{number}.json", saved(*lanes(0, at=number), datetime=f"2026-11-2{number}T00:00:00+00:00"))
-    write(tmp_path / "copy.json", json.loads((tmp_path / "1.json").read_text()))
-    (history,) = histories(read(path) for path in runs(tmp_path))
-    assert len(history.runs) == 3
-    code, out, _ = command("history", tmp_path, "--out", tmp_path / "history.html")
-    assert code == 0
-    fault(COPIES, "a storage in which somebody has copied a file", out.splitlines()[0])
 
 
 def test_the_fullest_of_copies_is_the_newest(tmp_path, fault):

@@ -2,8 +2,8 @@
 
 import shutil
 
+from tests.ext.studies.tex import compiled, complaints, needs_tex
 from tests.unit.recorded import failed, fitted, measured, saved
-from tests.unit.report.tex import compiled, complaints, needs_tex
 
 pytestmark = needs_tex
 

@@ -15,9 +15,9 @@ from fwbench.report import units
 from fwbench.report.cases import settings
 from fwbench.report.origin import origin
 from fwbench.report.tables import Column, Spread, tabulate
+from tests.ext.studies.tex import compiled, complaints, copied, needs_tex
 from tests.unit.recorded import MACHINE, fitted, measured, metric, saved, write
 from tests.unit.report.conftest import GOLDEN
-from tests.unit.report.tex import compiled, complaints, copied, needs_tex
 
 DOCS = Path(__file__).parents[3] / "docs" / "reports.md"
 NAMES = (

@@ -16,7 +16,7 @@ from tests.unit.suites import benchmarks, in_process, suite  # noqa: F401
 
 
 @pytest.fixture
-def spread(suite, monkeypatch):  # noqa: F811
+def spread(suite, monkeypatch):
     """A suite that is spread over two accelerators of a fake engine, and that engine."""
     engine = FakeEngine("a", "b")
     monkeypatch.setattr("fwbench.ext.cluster.engine.load", lambda name: engine)
@@ -24,12 +24,12 @@ def spread(suite, monkeypatch):  # noqa: F811
     return suite, engine
 
 
-def spread_run(suite, *options):  # noqa: F811
+def spread_run(suite, *options):
     return in_process(suite, "--benchmark-only", "--fwbench-set=patience=0", "--fwbench-workers=fake", *options)
 
 
 def test_a_run_is_spread_and_its_records_name_their_nodes(spread):
-    suite, engine = spread  # noqa: F811
+    suite, engine = spread
     done = spread_run(suite, "--benchmark-json=run.json")
     done.assert_outcomes(passed=3)
     done.stdout.fnmatch_lines(["fwbench: 2 accelerators measure at the same time, through Fake (a, b)"])
@@ -44,7 +44,7 @@ def test_a_run_is_spread_and_its_records_name_their_nodes(spread):
 
 def test_a_saved_baseline_is_of_the_nodes_kind(spread):
     """Not of the kind of the machine that pytest runs on: another kind of nodes is not compared."""
-    suite, engine = spread  # noqa: F811
+    suite, engine = spread
     suite.makepyfile(test_suite=benchmarks("mlp", "torch"))
     gate = ("--fwbench-gate", "--benchmark-compare=base.json")
     spread_run(suite, "--benchmark-json=base.json")
@@ -57,7 +57,7 @@ def test_a_saved_baseline_is_of_the_nodes_kind(spread):
 
 def test_k_leaves_out_and_x_cancels_the_rest_yet_keeps_what_came(spread):
     """The second one has come, and the third one has begun, when the first test fails."""
-    suite, engine = spread  # noqa: F811
+    suite, engine = spread
     failing = "    fwbench_measure()\n    assert 0\n"
     suite.makepyfile(test_suite=benchmarks(sizes=(1, 2, 3, 4)).replace("    fwbench_measure()\n", failing, 1))
     begun, killed = threading.Event(), threading.Event()
@@ -87,7 +87,7 @@ def test_k_leaves_out_and_x_cancels_the_rest_yet_keeps_what_came(spread):
 
 def test_what_was_disturbed_is_measured_again_at_once_on_several_nodes(spread, monkeypatch):
     """And stands in the journal once."""
-    suite, engine = spread  # noqa: F811
+    suite, engine = spread
     monkeypatch.setattr(chain, "LANES", {"noop": dataclasses.replace(LANES["noop"], internal=False)})
     seen, both = [], threading.Barrier(2, timeout=10)
 
@@ -112,7 +112,7 @@ def test_what_was_disturbed_is_measured_again_at_once_on_several_nodes(spread, m
 
 
 def test_a_run_without_any_node_left_ends_with_a_sentence(spread):
-    suite, engine = spread  # noqa: F811
+    suite, engine = spread
     engine.measure = lambda place, workload: engine.dead.update("ab")
     done = spread_run(suite)
     assert done.ret == pytest.ExitCode.INTERRUPTED
@@ -130,14 +130,14 @@ def test_a_run_without_any_node_left_ends_with_a_sentence(spread):
     ],
 )
 def test_what_cannot_be_spread_is_refused(spread, options, sentence):
-    suite, engine = spread  # noqa: F811
+    suite, engine = spread
     done = in_process(suite, "--fwbench-workers=fake", *options)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines([sentence])
     assert not engine.log
 
 
-def test_an_engine_that_is_not_installed_is_one_sentence(suite):  # noqa: F811
+def test_an_engine_that_is_not_installed_is_one_sentence(suite):
     done = in_process(suite, "--fwbench-workers=nobodys")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["ERROR: the engine 'nobodys' is not installed here: `pip install fwbench-nobodys` on*"])

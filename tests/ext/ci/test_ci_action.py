@@ -25,7 +25,7 @@ from fwbench.report import outcome_file, verdicts
 from tests.unit.shared import ALONE
 from tools.summary_schema import exported
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOSTILE = '$(touch pwned)"; touch pwned; `touch pwned` --upload-pack=touch'
 
 
