@@ -64,7 +64,7 @@ def run(names: Sequence[str], work: Path) -> dict[str, tuple[str, str]]:
     answers = {}
     for name in names:
         rows = set(re.findall(rf"^{name} .* (\S+)$", text, re.M))
-        notes = re.findall(rf"^note: error: .* of {name}:.*$|^jax-{name}-\S+: .*$", text, re.M)
+        notes = re.findall(rf"^note: error: .* (?:of|in) {name}[:,].*$|^jax-{name}-\S+: .*$", text, re.M)
         failed = any(not note.startswith("note") for note in notes)
         verdict = next((word for word in ("different", "unchecked", "checked") if word in rows), "error")
         answers[name] = (

@@ -154,7 +154,8 @@ def doubts(given: Iterable[Case]) -> list[str]:
         why, shown = apart(one, other), evidence(one, other)
         can_prove = _provable(one, other)
         if why in _WRONG:
-            wrong[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared"] = None
+            lists = f"; `fwbench prove {shlex.quote(model)}` lists them" if why == OTHER_WEIGHTS and can_prove else ""
+            wrong[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared{lists}"] = None
         elif why == "different":
             wrong[
                 f"error: {lanes} do not compute the same in {in_words(one.workload.mode)} of {model}: {shown.detail}. "
@@ -223,8 +224,10 @@ def tally(given: Iterable[Case]) -> dict[str, str]:
 
 
 def differ(given: Iterable[Case]) -> bool:
-    """Whether any two lanes do not compute the same."""
-    return any(evidence(one, other).word == "different" for one, other in _pairs(given))
+    """Whether any two lanes do not compute the same, or do not even begin with the same weights."""
+    return any(
+        evidence(one, other).word == "different" or apart(one, other) == OTHER_WEIGHTS for one, other in _pairs(given)
+    )
 
 
 def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:

@@ -110,6 +110,16 @@ class Workers:
             self._unfit[workload] = unfit
             tell(f"out of memory, again with batch {smaller.batch_size}")
 
+    def shapes(self, workload: Workload, protocol: Protocol) -> dict[str, tuple[int, ...]] | Failure:
+        """Canonical name to shape of the weights of a workload's network, or why it cannot be built."""
+        file = self._temporary("shapes.json")
+        job = {**self.job(workload, protocol), "shapes": str(file)}
+        self._settle()
+        failure = self._served(LANES[workload.lane], job, workload, lambda stage: None).failure
+        if failure:
+            return failure
+        return {name: tuple(shape) for name, shape in json.loads(file.read_text(encoding="utf-8")).items()}
+
     @property
     def patient(self) -> bool:
         """Whether measurements may still wait until other load ends."""
