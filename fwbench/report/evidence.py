@@ -95,6 +95,8 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
     unproved = [proof for proof in proofs if proof.get("state") not in _HOLDS]
     # What float64 refutes, no lane that runs the same network defends.
     for proof in sorted(unproved, key=lambda proof: proof.get("state") != "failed"):
+        if one.workload.mode == "inference" and (apart := _apart_in_training(proof)):
+            return f"a proof found the same outputs, and other {apart}, which inference does not compute", False
         return proof.get("reason") or "it has never been proved", proof.get("state") == "failed"
     for proof, beside in zip(proofs, (other, one), strict=True):
         # Each lane may have an interpreter of its own, so a proof's versions are looked for on both records.
@@ -103,6 +105,13 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
             if proved.get(name, version) != version:
                 return f"{name} was {proved[name]} and is {version}", False
     return "", False
+
+
+def _apart_in_training(proof: Mapping[str, Any]) -> str:
+    """What differs by a failed proof where outputs agree, in words; empty where they do not, or nothing else does."""
+    errors, bounds = proof.get("errors", {}), proof.get("bounds", {})
+    beyond = [quantity for quantity in bounds if quantity not in errors]
+    return ", ".join(beyond) if proof.get("state") == "failed" and "output" in errors else ""
 
 
 def _one_framework(one: Case, other: Case) -> bool:
