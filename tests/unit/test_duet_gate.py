@@ -231,20 +231,28 @@ def test_the_worst_regression_of_any_metric_is_explained_by_that_metric(run, giv
 
 
 @pytest.mark.parametrize(
-    ("options", "cold"),
-    [((), []), (("--fwbench-fail=compile_time:25%",), [1, 2, 3]), (("--fwbench-fail=cpu_time:5%",), [])],
+    ("options", "asked"),
+    [
+        ((), {}),
+        (("--fwbench-fail=compile_time:25%",), {"compile_time": "cold"}),
+        (("--fwbench-fail=warm_start:25%",), {"warm_start": "warm"}),
+        (("--fwbench-fail=cpu_time:5%",), {}),
+    ],
 )
-def test_compiling_is_timed_only_if_somebody_asks(run, given, monkeypatch, options, cold):
-    """And where no pair has it, that is said."""
+def test_compiling_and_warm_starts_are_timed_only_if_somebody_asks(run, given, monkeypatch, options, asked):
+    """And where no pair has them, that is said."""
     made = []
-    monkeypatch.setattr("fwbench.gates.duet.Pairs", lambda *sides, **options: made.append(options["cold"]) or given)
+    monkeypatch.setattr("fwbench.gates.duet.Pairs", lambda *sides, **options: made.append(options) or given)
     result = run({}, *options)
     assert result.ret == 0
-    assert [sorted(workload.batch_size for workload in each) for each in made] == [cold]
-    (asked,) = given.asked
-    assert {("compile_time", 0.25) in limits for limits in asked.values()} == {bool(cold)}
-    told = [line for line in result.outlines if line.startswith("compile_time was not compared")]
-    assert len(told) == bool(cold)
+    (pairs,) = made
+    sizes = {kind: sorted(workload.batch_size for workload in pairs[kind]) for kind in ("cold", "warm")}
+    assert sizes == {kind: [1, 2, 3] if kind in asked.values() else [] for kind in ("cold", "warm")}
+    (judged,) = given.asked
+    for metric in ("compile_time", "warm_start"):
+        assert {(metric, 0.25) in limits for limits in judged.values()} == {metric in asked}
+        told = [line for line in result.outlines if line.startswith(f"{metric} was not compared")]
+        assert len(told) == (metric in asked)
 
 
 def test_only_a_regression_in_cis_profile_is_explained(run, explaining):
@@ -306,7 +314,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("facts")
-    assert (bool(pairs.pop("servers")), pairs.pop("cold")) == (True, [])
+    assert (bool(pairs.pop("servers")), pairs.pop("cold"), pairs.pop("warm")) == (True, [], [])
     assert [workers.pop(name) for name in ("patience", "compiled")] == [0.0, None]
     assert [workers, pairs] == [asked, asked]
 

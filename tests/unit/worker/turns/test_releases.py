@@ -265,7 +265,7 @@ def test_without_uv_it_is_one_sentence(below, monkeypatch, tmp_path):
 class Given:
     """Pairs without noise: a call takes as long as the version that the side's interpreter imports."""
 
-    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold):
+    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold, warm):
         self.sides = (base, head)
 
     def play(self, workloads, arrived):
