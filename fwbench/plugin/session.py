@@ -75,7 +75,9 @@ class Session:
         self.unkept = ""
         facts = storage / "facts"
         self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
-        if self.caches and selection.device == "gpu":
+        # Further processes of a workload are to be fresh draws of what compilers choose on a GPU.
+        keep = self.caches is not None and selection.processes == 1
+        if keep and self.caches and selection.device == "gpu":
             # An earlier part of the run may have compiled what takes turns.
             provide(facts, self.caches.path)
         self._workers = Workers(
@@ -87,6 +89,7 @@ class Session:
             patience=selection.patience,
             facts=facts,
             compiled=self.caches.path if self.caches else None,
+            keep=keep,
         )
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)

@@ -315,7 +315,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("facts")
     assert (bool(pairs.pop("servers")), pairs.pop("cold"), pairs.pop("warm")) == (True, [], [])
-    assert [workers.pop(name) for name in ("patience", "compiled")] == [0.0, None]
+    assert [workers.pop(name) for name in ("patience", "compiled", "keep")] == [0.0, None, False]
     assert [workers, pairs] == [asked, asked]
 
 

@@ -49,6 +49,8 @@ class Workers:
             run finds out ends with it.
         compiled: a folder that collects what compilers make, for processes that run the same programs later; each
             measurement still compiles for itself. None: nothing is collected.
+        keep: whether programs for a GPU are kept for later processes, which load them; else each process compiles, and
+            so draws its own kernels where compilers choose them by timing.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Workers:
         patience: float = 0.0,
         facts: Path | None = None,
         compiled: Path | None = None,
+        keep: bool = False,
     ) -> None:
         self._machine = machine
         self._project = project
@@ -69,7 +72,7 @@ class Workers:
         self._pythons = pythons
         self._fit_batch = fit_batch
         self._servers: dict[str, Server] = {}
-        self._compiled = compiled
+        self._compiled, self._keep = compiled, keep
         self._patience = patience
         self._facts = facts
         self._run = uuid.uuid4().hex
@@ -278,7 +281,7 @@ class Workers:
             "protocol": protocol.to_json(),
             "facts": machine_facts.asked(self._folder(), self._run, self._machine),
             # On a CPU compiling takes a small part of a run.
-            "keep": self._compiled is not None and self._device == "gpu",
+            "keep": self._keep and self._device == "gpu",
             # The lane that measures the harness's own cost is compared with no other, so it need not wait.
             "patience": 0.0 if LANES[workload.lane].internal else self._patience,
             # As the user set it: the worker's own variable names only the GPU that is measured.
