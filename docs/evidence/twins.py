@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from lines import stored
+
 HERE = Path(__file__).resolve().parent
 TWINS, ANSWERS, PAGE = HERE / "twins", HERE / "twins.jsonl", HERE / "twins.md"
 TOGETHER = 4  # twins in one process of each command
@@ -45,10 +47,6 @@ def described() -> dict[str, tuple[str, bool, str]]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.TWINS
-
-
-def answers() -> list[dict]:
-    return [json.loads(line) for line in ANSWERS.read_text().splitlines()] if ANSWERS.exists() else []
 
 
 def said(command: Sequence[str], work: Path) -> str:
@@ -91,7 +89,7 @@ def measure(work: Path, names: Sequence[str], seconds: float) -> None:
     began = time.monotonic()
     shutil.copytree(TWINS, work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (work / "pyproject.toml").write_text(CONFIGURATION)
-    twins, have = described(), {answer["name"] for answer in answers()}
+    twins, have = described(), {answer["name"] for answer in stored(ANSWERS)}
     left = [name for name in names or twins if name not in have]
     for first in range(0, len(left), TOGETHER):
         if time.monotonic() - began > seconds:
@@ -115,7 +113,7 @@ def refused(answer: dict) -> str:
 
 
 def page() -> str:
-    found = answers()
+    found = stored(ANSWERS)
     columns = ("prove and run", "prove", "run", "neither")
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     lines = [HEAD, f"{len(found)} of {len(described())} twins have been run, with {versions}.", ""]
