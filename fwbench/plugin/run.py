@@ -374,7 +374,8 @@ class Run:
         """Print no letter for a test that the progress line has reported; summaries (`-r`) ask again for its word."""
         if report.when == "call" and report.nodeid in self._progress.shown:
             self._progress.shown.discard(report.nodeid)
-            return report.outcome, "", ""
+            expected = "xfailed" if report.skipped else "xpassed"
+            return expected if hasattr(report, "wasxfail") else report.outcome, "", ""
         return None
 
     @pytest.hookimpl(trylast=True)

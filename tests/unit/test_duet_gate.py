@@ -487,7 +487,16 @@ def test_a_regression_that_is_expected_is_told_and_forgiven(run, project, others
     project.makepyfile(test_suite=on_the_second("xfail"))
     result = run({2: "regressed"} | others)
     assert result.ret == code
+    result.assert_outcomes(xfailed=1, passed=2)
     result.stdout.fnmatch_lines(["3 benchmarks: 1 regressed, *"])
+
+
+@pytest.mark.parametrize(("strict", "code", "outcome"), [(False, 0, "xpassed"), (True, 1, "failed")])
+def test_what_was_expected_to_regress_and_has_not_counts_as_pytest_counts_it(run, project, strict, code, outcome):
+    project.makepyfile(test_suite=on_the_second(f"xfail(strict={strict})"))
+    result = run({})
+    assert result.ret == code
+    result.assert_outcomes(passed=2, **{outcome: 1})
 
 
 def test_epochs_and_the_harness_itself_take_no_turns(run, project):
