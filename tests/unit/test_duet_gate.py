@@ -21,6 +21,7 @@ from fwbench.ext.causes.explanation import Explanation
 from fwbench.ext.causes.steps import Search
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.report import outcome_file
 from fwbench.worker.client import interrupts
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.checkouts import WORKING_TREE
@@ -346,6 +347,19 @@ def test_rounding_is_nothing_else(run, option):
 
 def summary(project):
     return json.loads((project.path / "out.json").read_text())["findings"]
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.md"])
+def test_the_summary_of_a_run_that_is_killed_says_that_it_has_not_ended(run, project, given, monkeypatch, name):
+    path, found, comparisons = project.path / name, [], given.comparisons
+    monkeypatch.setattr(given, "comparisons", lambda: found.append(path.read_text()) or comparisons())
+    run({}, f"--fwbench-summary={name}")
+    assert found
+    assert "the run has not come to its end" in found[0]
+    assert "has not come to its end" not in path.read_text()
+    if name.endswith(".json"):
+        path.write_text(found[0])
+        assert outcome_file.read(path).exit_code == 4
 
 
 def test_of_a_changed_program_whose_outputs_cannot_be_compared_the_reason_is_told(run, monkeypatch):
