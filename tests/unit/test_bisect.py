@@ -182,7 +182,7 @@ def test_where_no_two_commits_can_be_measured_it_is_one_sentence(given, reposito
     assert main(["bisect", "main~2..main", *ASKED]) == 4
     captured = capsys.readouterr()
     assert captured.out.count("was skipped, as it could not be measured: no module; and for the same reason ") == 1
-    assert captured.err == "fwbench: no two commits of main~2..main could be compared: the reasons are above.\n"
+    assert captured.err == "fwbench: no two commits from main~2 to main could be compared: the reasons are above.\n"
 
 
 def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys, monkeypatch):
@@ -228,9 +228,11 @@ def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, mo
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("main", *ASKED), "'main' is no range: name two commits"),
-        (("main...main", *ASKED), "is no range: "),
-        (("..main", *ASKED), "is no range: "),
+        (("main", *ASKED), "'main' is one side alone: "),
+        (("main", "batch_size=8", *ASKED), "'main' is one side alone: "),
+        (("main...main", *ASKED), "'main...main' is one side alone: "),
+        (("..main", *ASKED), "'..main' is one side alone: "),
+        (("jax==0.4.0", "numpy==2.0.0", *ASKED), "has no revision 'jax==0.4.0'"),
         (("main~9..main", *ASKED), "has no revision 'main~9'"),
         (("main..main~1", *ASKED), "holds no second commit"),
         (("side..main", *ASKED), "side is not on main's line of first parents"),
@@ -332,7 +334,7 @@ def test_a_merged_branch_is_one_commit_of_the_line(given, repository):
     git(folder, "commit", "--quiet", "--allow-empty", "--message", "aside")
     git(folder, "checkout", "--quiet", "main")
     git(folder, "merge", "--quiet", "--no-ff", "--message", "Merge side", "side")
-    titles = ranges.Commits("main~2..main", folder).titles
+    titles = ranges.Commits("main~2", "main", folder).titles
     assert [title.partition(" ")[2] for title in titles] == ["(Commit 0)", "(Commit 1)", "(Merge side)"]
 
 

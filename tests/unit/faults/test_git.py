@@ -50,7 +50,7 @@ def ways(repository, word):
     top = repository.top
     yield lambda: find(word, top)
     yield lambda: suspects.resolve(f"'{word}'", ".", git.top(top), sys.executable)
-    yield lambda: ranges.resolve(f"{word}..HEAD", top, sys.executable)
+    yield lambda: ranges.resolve(word, "HEAD", top, sys.executable)
 
 
 def test_where_git_refuses_the_repository_no_program_is_run(repository, program, fault, monkeypatch):
