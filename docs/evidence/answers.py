@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean, median, stdev
 
+from lines import stored, table
+
 from fwbench.compare.ratios import EQUAL, FEWEST_ROUNDS, LEVEL, Scatter, ratio_interval
 from fwbench.compare.rounds import differences as counted_differences
 from fwbench.machine import machine
@@ -204,7 +206,7 @@ another name, and with itself where each step takes 5 or 10 % longer. *Found*: t
 *Equal*: the two are called equal within {EQUAL:.0%}. *Bounded*: no lane is named, and the interval holds the truth.
 Everything else is *wrong*. *Missed*: the interval, of {LEVEL:.0%}, does not hold the truth, whatever is said.
 
-{_table(("run", "second lane", "comparisons", "found", "equal", "bounded", "wrong", "missed"), rows)}
+{table(("run", "second lane", "comparisons", "found", "equal", "bounded", "wrong", "missed"), rows)}
 
 What was wrong or missed, with how many times as fast PyTorch was said to be:
 
@@ -212,12 +214,12 @@ What was wrong or missed, with how many times as fast PyTorch was said to be:
 
 By how much the ratios of those with two rounds or more lie beside the truth on average:
 
-{_table(("run", "second lane", "comparisons", "bias", "its standard error"), biases)}
+{table(("run", "second lane", "comparisons", "bias", "its standard error"), biases)}
 
 What the first rounds of each comparison would have said. Rounds do not count while the other process computes.
 
 {
-        _table(
+        table(
             ("rounds", "comparisons", "over after, median", "half of the interval's width, median", "5% slower, found"),
             widths,
         )
@@ -226,7 +228,7 @@ What the first rounds of each comparison would have said. Rounds do not count wh
 By how much one process of each lane was off: the factor between the ratio of their throughputs and the truth. The
 report calls no such ratio likely unless it is beyond {BY_CHANCE:g}.
 
-{_table(("run", "comparisons", "beyond 1.28", "beyond 1.6", f"beyond {BY_CHANCE:g}", "largest"), singles)}
+{table(("run", "comparisons", "beyond 1.28", "beyond 1.6", f"beyond {BY_CHANCE:g}", "largest"), singles)}
 """
 
 
@@ -235,22 +237,13 @@ def _off(line: dict) -> float:
     return max(factor, 1 / factor)
 
 
-def _table(headings: tuple[str, ...], rows: Iterable[tuple]) -> str:
-    lines = [headings, tuple("---" for _ in headings), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
-def stored() -> list[dict]:
-    return [json.loads(line) for line in DATA.read_text().splitlines()] if DATA.exists() else []
-
-
 def main() -> None:
     if sys.argv[1:] == ["--page"]:
-        PAGE.write_text(page(stored()))
+        PAGE.write_text(page(stored(DATA)))
         return
     wanted, work = int(sys.argv[1]), Path(sys.argv[2]).resolve()
     prepare(work)
-    while (number := len({line["suite"] for line in stored()})) < wanted:
+    while (number := len({line["suite"] for line in stored(DATA)})) < wanted:
         lines = suite(work, number)
         with DATA.open("a") as data:
             data.writelines(f"{json.dumps(line)}\n" for line in lines)

@@ -19,6 +19,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from lines import stored, table
+
 HERE = Path(__file__).parent
 # The folder of `tests`.
 sys.path.insert(0, str(HERE.parents[1]))
@@ -43,17 +45,13 @@ def main() -> None:
         for line in child(*options.child):
             print(json.dumps(line), flush=True)
     elif options.page:
-        (HERE / "checks.md").write_text(page(stored()))
+        (HERE / "checks.md").write_text(page(stored(DATA)))
     else:
         for model, threads in itertools.product(MODELS, (2, 1)):
-            if (model, threads) not in {(line["model"], line["threads"]) for line in stored()}:
+            if (model, threads) not in {(line["model"], line["threads"]) for line in stored(DATA)}:
                 lines = measured(model, threads)
                 with DATA.open("a") as data:
                     data.writelines(f"{json.dumps(line)}\n" for line in lines)
-
-
-def stored() -> list[dict]:
-    return [json.loads(line) for line in DATA.read_text().splitlines()] if DATA.exists() else []
 
 
 def measured(model: str, threads: int) -> list[dict]:
@@ -219,7 +217,7 @@ with one and two threads and several seeds. Two lanes of one workload are held a
 {len(right)} pairs of right lanes, {different} of them called different. *Nearest* is the result that came nearest to
 its bound, and *share* how near. *Silent*: nothing in the results could be compared closely.
 
-{_table(("model", "mode", "precision", "pairs", "silent", "different", "nearest", "share"), rows)}
+{table(("model", "mode", "precision", "pairs", "silent", "different", "nearest", "share"), rows)}
 
 ## Planted mistakes
 
@@ -230,7 +228,7 @@ computes in float64 alone, and so in no program that is timed. {f"Only float64 f
 A wrong gradient passes where rounding moves a right one by half its length or more, as in the first blocks of
 MobileNetV3-Small in training mode, on so small images and batches.
 
-{_table(("lane", "model", "mistake", *MODES), smallest)}
+{table(("lane", "model", "mistake", *MODES), smallest)}
 """
 
 
@@ -247,11 +245,6 @@ def _verdict(found: dict | None) -> str:
         return "found"
     share = f"{found['difference']:.1e} of {found['bound']:.0e}"
     return f"**{share}**" if found["agrees"] is False else share
-
-
-def _table(headings: tuple[str, ...], rows: list[tuple]) -> str:
-    lines = [headings, tuple("---" for _ in headings), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import NamedTuple
 
+from lines import stored, table
+
 from fwbench.compare.findings import Outcome
 from fwbench.machine import machine
 from fwbench.report import outcome_file
@@ -328,15 +330,6 @@ def of_repositories(gates: Iterable[dict]) -> Iterator[str]:
         )
         yield table(("repository", "head", "benchmarks", "answer", "minutes"), rows)
     yield from explained
-
-
-def table(headings: tuple[str, ...], rows: Iterable[tuple]) -> str:
-    lines = [headings, tuple("---" for _ in headings), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
-def stored(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def keep(path: Path, lines: Iterable[dict]) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from lines import stored
+
 HERE = Path(__file__).resolve().parent
 TWINS, ANSWERS, PAGE = HERE / "twins", HERE / "twins.jsonl", HERE / "twins.md"
 TOGETHER = 4  # twins in one process of each command
@@ -47,10 +49,6 @@ def described() -> dict[str, tuple[str, bool, str]]:
     return module.TWINS
 
 
-def answers() -> list[dict]:
-    return [json.loads(line) for line in ANSWERS.read_text().splitlines()] if ANSWERS.exists() else []
-
-
 def said(command: Sequence[str], work: Path) -> str:
     line = [sys.executable, "-m", *command]
     return subprocess.run(line, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
@@ -64,7 +62,7 @@ def run(names: Sequence[str], work: Path) -> dict[str, tuple[str, str]]:
     answers = {}
     for name in names:
         rows = set(re.findall(rf"^{name} .* (\S+)$", text, re.M))
-        notes = re.findall(rf"^note: error: .* of {name}:.*$|^jax-{name}-\S+: .*$", text, re.M)
+        notes = re.findall(rf"^note: error: .* (?:of|in) {name}[:,].*$|^jax-{name}-\S+: .*$", text, re.M)
         failed = any(not note.startswith("note") for note in notes)
         verdict = next((word for word in ("different", "unchecked", "checked") if word in rows), "error")
         answers[name] = (
@@ -91,7 +89,7 @@ def measure(work: Path, names: Sequence[str], seconds: float) -> None:
     began = time.monotonic()
     shutil.copytree(TWINS, work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (work / "pyproject.toml").write_text(CONFIGURATION)
-    twins, have = described(), {answer["name"] for answer in answers()}
+    twins, have = described(), {answer["name"] for answer in stored(ANSWERS)}
     left = [name for name in names or twins if name not in have]
     for first in range(0, len(left), TOGETHER):
         if time.monotonic() - began > seconds:
@@ -115,7 +113,7 @@ def refused(answer: dict) -> str:
 
 
 def page() -> str:
-    found = answers()
+    found = stored(ANSWERS)
     columns = ("prove and run", "prove", "run", "neither")
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     lines = [HEAD, f"{len(found)} of {len(described())} twins have been run, with {versions}.", ""]

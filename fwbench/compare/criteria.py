@@ -39,8 +39,8 @@ class Criterion:
         duet: the threshold where both sides take turns on one machine; None: a duet does not measure it.
         saved: the threshold against a record made earlier; None: records do not hold it.
         exact: stated by the compiler, not measured.
-        asked: the threshold in pairs of processes of what a duet judges only if somebody asks for it: workloads are
-            then compiled with empty caches in each pair.
+        asked: the threshold in pairs of processes of what a duet judges only if somebody asks for it, as pairs then
+            take longer: workloads are compiled with empty caches in each, or started a second time.
     """
 
     metric: str
@@ -82,6 +82,8 @@ CRITERIA: Mapping[str, Criterion] = {
     "peak_memory": Criterion("host_peak_memory", Threshold(0.05, 16 * _MIB), Threshold(0.05, 16 * _MIB)),
     "program_memory": Criterion("program_memory", Threshold(0.02, _MIB), Threshold(0.02, _MIB), exact=True),
     "compile_time": Criterion("compile_time", None, Threshold(0.25, 0.5), asked=Threshold(0.10)),
+    # In a second process of the pair, which finds in the compilers' caches what the first one has made.
+    "warm_start": Criterion("warm_start_time", None, None, asked=Threshold(0.10)),
     # Of a plain test, whose first call may trace and compile.
     "first_call": Criterion("first_call_time", None, None, asked=Threshold(0.10)),
     "energy": Criterion("energy_per_sample", None, Threshold(0.10)),

@@ -4,12 +4,14 @@ import importlib
 
 import pytest
 
+from fwbench.compare.findings import Outcome
 from fwbench.errors import hint
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import ALLOW_MISMATCH, DIFFERENT, refuse_idle
 from fwbench.machine import Machine, targets
 from fwbench.models.project import Project
 from fwbench.record import files
+from fwbench.report import outcome_file
 from fwbench.suite.selection import Selection
 
 # Module and class; imported when asked for, as statistics load SciPy, which every other run of pytest would wait for.
@@ -50,6 +52,10 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
         try:
             # Now, not after hours of measuring.
             files.append(summary, "")
+            if summary.is_file():
+                # What a run leaves that is killed.
+                unended = Outcome("what was asked for", "this run", (), notes=["the run has not come to its end"])
+                outcome_file.write(summary, unended, pytest.ExitCode.INTERRUPTED)
         except OSError as error:
             raise pytest.UsageError(f"--fwbench-summary {summary} cannot be written ({error.strerror}).") from None
     refuse_idle(config, asked[0], "gate")

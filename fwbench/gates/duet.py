@@ -186,6 +186,7 @@ class DuetGate(Gate):
                 protocol.deadline,
                 fit_batch=self._selection.fit_batch,
                 cold=[of for of, limits in self._expected.items() if "compile_time" in limits],
+                warm=[of for of, limits in self._expected.items() if "warm_start" in limits],
                 servers=servers,
             )
             plain: list[tuple[Stage, PlainTest, Pair]] = []

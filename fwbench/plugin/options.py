@@ -148,10 +148,10 @@ _GATES: Mapping[str, dict[str, Any]] = {
         "default": [],
         # argparse formats help texts, so that a single % is an error.
         "help": "How much of a change fails a gate, as in latency:5%% or peak_memory:2%%+1MiB; metrics: latency, "
-        "cpu_time, throughput, peak_memory, program_memory, compile_time, first_call, energy. May be repeated; a "
-        "test's own is its marker fwbench_fail. `different`, with or without a gate, fails a run in which two lanes do "
-        "not compute the same, or in which a gate finds that this side computes something else than the other; "
-        "`inconclusive` fails a gate that could not decide a verdict.",
+        "cpu_time, throughput, peak_memory, program_memory, compile_time, warm_start, first_call, energy. May be "
+        "repeated; a test's own is its marker fwbench_fail. `different`, with or without a gate, fails a run in which "
+        "two lanes do not compute the same, or in which a gate finds that this side computes something else than the "
+        "other; `inconclusive` fails a gate that could not decide a verdict.",
     },
     "--fwbench-summary": {
         "type": Path,

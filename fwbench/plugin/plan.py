@@ -141,7 +141,8 @@ def estimates(
     """
     # Without an energy counter nothing is waited for.
     metered = not isinstance(counter(machine.device), str)
-    recorded, made = _recorded(benchmarks.values(), storage, machine, metered, duet, kept)
+    # Several processes of a workload each compile for themselves.
+    recorded, made = _recorded(benchmarks.values(), storage, machine, metered, duet, kept and processes == 1)
     pending: dict[str, Estimate | None] = {}
     lanes: set[str] = set()
     # Whose ceilings and arithmetic are known (`fwbench.machine.facts`).

@@ -53,8 +53,8 @@ class Progress:
         # Whether the line belongs to no benchmark.
         self._is_general = False
         self.shown: set[str] = set()
-        # The first workload of each network that cannot be built.
-        self._unbuilt: dict[tuple[str, ...], str] = {}
+        # The first workload of each network that fails in some way.
+        self._failed: dict[tuple[str, ...], str] = {}
 
     def begin(self, name: str, test: str) -> None:
         """A test's benchmark begins."""
@@ -65,14 +65,14 @@ class Progress:
         plan = self._plan
         self._start(lambda: f"[{', '.join(filter(None, (count, plan.left_told() if plan else '')))}] ", f"{name}: ")
 
-    def line(self, text: str) -> None:
-        """Write a line that belongs to no benchmark; a screen shows it in the place of the last one."""
+    def line(self, text: str, *, stays: bool = False) -> None:
+        """Write a line that belongs to no benchmark; a screen shows the next one in its place, unless it stays."""
         if self._is_general and self._is_live():
             self._text = ""
             self._show(f"[{text}]")
         else:
             self._start(str, f"[{text}]")
-        self._is_general = True
+        self._is_general = not stays
 
     def stage(self, name: str) -> None:
         """The benchmark enters a stage, or a part of one (`training, epoch 2`); or something else is to be known."""
@@ -86,14 +86,14 @@ class Progress:
         self._show(self._outcome(self.once(measurement)))
 
     def once(self, measurement: Measurement) -> Measurement:
-        """The measurement as it is shown: why a network cannot be built is said by its first workload alone."""
+        """The measurement as it is shown: what fails several workloads of a network is said by the first one alone."""
         of, failure = measurement.workload, measurement.failure
-        if not failure or (failure.kind, failure.stage) != ("error", "build"):
+        if not failure or failure.kind != "error":
             return measurement
-        first = self._unbuilt.setdefault((of.lane, of.model, failure.message), of.id)
+        first = self._failed.setdefault((of.lane, of.model, failure.message), of.id)
         if first == of.id:
             return measurement
-        again = dataclasses.replace(failure, message=f"the network cannot be built, as {first} says", detail="")
+        again = dataclasses.replace(failure, message=f"it fails as {first} does", detail="")
         return dataclasses.replace(measurement, failure=again)
 
     @staticmethod

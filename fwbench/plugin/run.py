@@ -27,6 +27,7 @@ from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, 
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select
 from fwbench.plugin.session import Session, unkept
+from fwbench.plugin.surveying import survey
 from fwbench.plugin.turning import may_follow, seconds_left, take_turns
 from fwbench.record import files
 from fwbench.record.journal import AGAINST, SCHEMA
@@ -70,6 +71,7 @@ class Run:
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
         self._measures = False  # whether any selected test does
+        self._unsurveyed: list[tuple[Workload, Protocol]] = []  # the networks are built once before all else
         self._turning = False  # whether lanes take turns after all measurements
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
         self._of_tests: dict[str, Measurement] = {}  # the last one of each
@@ -208,6 +210,7 @@ class Run:
             raise pytest.UsageError(str(error)) from None
         taken = self._resumed.taken if self._resumed else {}
         left = {test: both for test, both in asked.items() if test not in taken}
+        self._unsurveyed = [] if self._pool or self._is_duet else list(left.values())
         if not self._config.option.collectonly:
             try:
                 self.session.expect(left.values())
@@ -280,6 +283,8 @@ class Run:
         """Run the loop; pytest does not call this after a usage error, and runs no test after collection errors."""
         self._ran = not self._config.option.collectonly and not session.testsfailed
         with interrupts.in_order():
+            if self._ran and self._unsurveyed:
+                survey(self._unsurveyed, self.project.models, self.session.shapes, self._progress)
             done = yield
             if self._benchmarks:
                 take_turns(self.session, self.project, self._progress, self._begun)
@@ -369,7 +374,8 @@ class Run:
         """Print no letter for a test that the progress line has reported; summaries (`-r`) ask again for its word."""
         if report.when == "call" and report.nodeid in self._progress.shown:
             self._progress.shown.discard(report.nodeid)
-            return report.outcome, "", ""
+            expected = "xfailed" if report.skipped else "xpassed"
+            return expected if hasattr(report, "wasxfail") else report.outcome, "", ""
         return None
 
     @pytest.hookimpl(trylast=True)

@@ -9,15 +9,16 @@ from fwbench.gates import Gate
 from fwbench.machine import Machine
 from fwbench.machine.facts import provide
 from fwbench.models.project import Project
+from fwbench.models.weights import Shape
 from fwbench.plugin.pooling import Pool
 from fwbench.plugin.resuming import Resumed
 from fwbench.record.journal import ROUND, Journal
-from fwbench.record.measurement import WAITING, Measurement
+from fwbench.record.measurement import WAITING, Failure, Measurement
 from fwbench.record.rounds import PlayedRound, with_rounds
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
-from fwbench.worker.chain import EqualWeights, Measure, Tell, same_texts, several, then, twice
+from fwbench.worker.chain import Measure, Tell, same_texts, several, twice
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.texts import Texts
@@ -74,7 +75,9 @@ class Session:
         self.unkept = ""
         facts = storage / "facts"
         self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
-        if self.caches and selection.device == "gpu":
+        # Further processes of a workload are to be fresh draws of what compilers choose on a GPU.
+        keep = self.caches is not None and selection.processes == 1
+        if keep and self.caches and selection.device == "gpu":
             # An earlier part of the run may have compiled what takes turns.
             provide(facts, self.caches.path)
         self._workers = Workers(
@@ -86,6 +89,7 @@ class Session:
             patience=selection.patience,
             facts=facts,
             compiled=self.caches.path if self.caches else None,
+            keep=keep,
         )
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)
@@ -97,11 +101,10 @@ class Session:
             records = [measurement.to_json() for measurement in self._written]
             self.journal.begin([*records, *({ROUND: each.to_json()} for each in self.rounds), *resumed.pairs])
         self._texts = Texts(project.root)
-        self._check = EqualWeights()
         once: Measure = self.run if pool else several(self.run, selection.processes)
         if not pool:
             once = twice(once, self._may_again)
-        self._chain = then(gate.measuring(once) if gate else once, self._check)
+        self._chain = gate.measuring(once) if gate else once
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -127,7 +130,7 @@ class Session:
         """
         if taken := self._taken.pop(test, None):
             tell("taken from the journal")
-        measurement = self._check(taken) if taken else self._chain(workload, protocol, tell)
+        measurement = taken or self._chain(workload, protocol, tell)
         if before is None:
             self._measurements.append(measurement)
             return self._write(measurement)
@@ -135,12 +138,16 @@ class Session:
         self._measurements[self._measurements.index(before)] = measurement
         return self._write(measurement)
 
+    def shapes(self, workload: Workload, protocol: Protocol) -> Mapping[str, Shape] | Failure:
+        """Canonical name to shape of the weights of a workload's network, or why it cannot be built."""
+        return self._workers.shapes(workload, protocol)
+
     def expect(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
         """Let a pool measure all of these as soon as it can, and store each measurement when it arrives."""
         if self._pool:
 
             def arrived(measurement: Measurement) -> Measurement:
-                return self._write(self._check(same_texts(self._texts, measurement)))
+                return self._write(same_texts(self._texts, measurement))
 
             for workload, protocol in asked:
                 self._pool.submit(workload, protocol, arrived)

@@ -51,6 +51,9 @@ METRICS = {
     "compile_time": Description("s", "lower", "from the compiler's input to machine code, caches cold"),
     "exported_size": Description("B", "lower", "files that hold the exported network, of a lane that exports"),
     "first_call_time": Description("s", "lower", "the first call after compiling"),
+    "warm_start_time": Description(
+        "s", "lower", "from the start of tracing to the end of the first call, compilers' caches filled; in a duet"
+    ),
     "time_to_steady": Description("s", "lower", "from the start of compiling to the end of the first steady call"),
     "device_initial_memory": Description("B", "lower", "held of the device's allocator before the step"),
     "device_peak_memory": Description("B", "lower", "peak of the device's allocator"),

@@ -95,6 +95,8 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
     unproved = [proof for proof in proofs if proof.get("state") not in _HOLDS]
     # What float64 refutes, no lane that runs the same network defends.
     for proof in sorted(unproved, key=lambda proof: proof.get("state") != "failed"):
+        if one.workload.mode == "inference" and (apart := _apart_in_training(proof)):
+            return f"a proof found the same outputs, and other {apart}, which inference does not compute", False
         return proof.get("reason") or "it has never been proved", proof.get("state") == "failed"
     for proof, beside in zip(proofs, (other, one), strict=True):
         # Each lane may have an interpreter of its own, so a proof's versions are looked for on both records.
@@ -103,6 +105,13 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
             if proved.get(name, version) != version:
                 return f"{name} was {proved[name]} and is {version}", False
     return "", False
+
+
+def _apart_in_training(proof: Mapping[str, Any]) -> str:
+    """What differs by a failed proof where outputs agree, in words; empty where they do not, or nothing else does."""
+    errors, bounds = proof.get("errors", {}), proof.get("bounds", {})
+    beyond = [quantity for quantity in bounds if quantity not in errors]
+    return ", ".join(beyond) if proof.get("state") == "failed" and "output" in errors else ""
 
 
 def _one_framework(one: Case, other: Case) -> bool:
@@ -154,7 +163,8 @@ def doubts(given: Iterable[Case]) -> list[str]:
         why, shown = apart(one, other), evidence(one, other)
         can_prove = _provable(one, other)
         if why in _WRONG:
-            wrong[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared"] = None
+            lists = f"; `fwbench prove {shlex.quote(model)}` lists them" if why == OTHER_WEIGHTS and can_prove else ""
+            wrong[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared{lists}"] = None
         elif why == "different":
             wrong[
                 f"error: {lanes} do not compute the same in {in_words(one.workload.mode)} of {model}: {shown.detail}. "
@@ -223,8 +233,10 @@ def tally(given: Iterable[Case]) -> dict[str, str]:
 
 
 def differ(given: Iterable[Case]) -> bool:
-    """Whether any two lanes do not compute the same."""
-    return any(evidence(one, other).word == "different" for one, other in _pairs(given))
+    """Whether any two lanes do not compute the same, or do not even begin with the same weights."""
+    return any(
+        evidence(one, other).word == "different" or apart(one, other) == OTHER_WEIGHTS for one, other in _pairs(given)
+    )
 
 
 def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:

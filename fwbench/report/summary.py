@@ -36,8 +36,9 @@ _LEFT = 4  # columns of text; numbers after them are set flush right
 
 
 def answered(measurements: Sequence[Measurement]) -> list[str]:
-    """The lines of the table of answers: which lane is faster in each workload; none if no two lanes measured one."""
-    return for_terminal(brief.table(answers(cases(m for m in measurements if m.workload.mode != "fit"))))
+    """The lines of the table of answers: which lane is faster in each workload; none if no two lanes are compared."""
+    rows = answers(cases(m for m in measurements if m.workload.mode != "fit"))
+    return for_terminal(brief.table(rows)) if any(row.weighed for row in rows) else []
 
 
 def table(measurements: Sequence[Measurement]) -> list[str]:

@@ -2,7 +2,7 @@
 
 duet -> twice if disturbed -> several processes -> workers here, or a pool of them
                                                                                   |
-the measurement  <-  kept in this run's journal  <-  weights checked  <-  texts checked
+the measurement  <-  kept in this run's journal  <-  texts checked
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from fwbench.compare.criteria import values
 from fwbench.machine.disturbances import DRIFTED, disturbances, lengthening
 from fwbench.record.lanes import LANES
-from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.texts import Texts, unlike
@@ -20,18 +20,6 @@ from fwbench.worker.texts import Texts, unlike
 # Called with each stage as it begins.
 Tell = Callable[[str], None]
 Measure = Callable[[Workload, Protocol, Tell], Measurement]
-
-
-def then(measure: Measure, *steps: Callable[[Measurement], Measurement]) -> Measure:
-    """Put every measurement through these steps."""
-
-    def measured(workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
-        measurement = measure(workload, protocol, tell)
-        for step in steps:
-            measurement = step(measurement)
-        return measurement
-
-    return measured
 
 
 def twice(measure: Measure, may: Callable[[Tell], bool]) -> Measure:
@@ -128,28 +116,6 @@ def _median(metrics: Sequence[Metric]) -> Metric:
     first, _ = known[0]
     source = f"{first.source}; median of {len(known)} processes"
     return dataclasses.replace(first, value=statistics.median(value for _, value in known), source=source)
-
-
-class EqualWeights:
-    """A step that fails a measurement whose lane started from other weights than the lanes before it."""
-
-    def __init__(self) -> None:
-        # The first lane of each model, and the digest of that lane's weights.
-        self._first: dict[Workload, tuple[str, str]] = {}
-
-    def __call__(self, measurement: Measurement) -> Measurement:
-        workload, digest = measurement.workload, measurement.parity.get("weights")
-        if measurement.failure or digest is None or LANES[workload.lane].internal:
-            return measurement
-        start = Workload("", workload.model, seed=workload.seed, weights=workload.weights, axes=workload.axes)
-        lane, first = self._first.setdefault(start, (workload.lane, digest))
-        if digest == first:
-            return measurement
-        sentence = (
-            f"its weights (digest {digest}) are not those of {lane} ({first}), so their times cannot be compared: "
-            f"`fwbench prove {workload.model}` lists the names and shapes that differ"
-        )
-        return dataclasses.replace(measurement, samples=(), failure=Failure("error", sentence))
 
 
 def same_texts(texts: Texts, measurement: Measurement) -> Measurement:

@@ -28,6 +28,9 @@ or, where the job holds `turns`, it builds its program and takes turns on reques
       | <-- {"finished": memory, "sources", "edited", ...} ---- | exits
       | <-- {"exited": status} -- |
 
+If such a job holds `starting`, `built` also has `start`, the seconds from the start of compiling to the end of the
+first call, and {"end"} takes the place of all that follows.
+
 Such a job also holds the `model` and the share of `extra` work; and for the user's modules the `path` to look in, the
 name of this `side`, the `root` of its repository, the user's working `tree` if that is compared with a revision, the
 names of the repository's `own` modules, and the prefixes of the variables that are `recorded`. `held` is how many

@@ -94,6 +94,18 @@ def test_a_wrong_twin_has_numbers_and_no_speed_up(repository):
     assert "error: torch and jax do not compute the same in inference of tiny-gpt: outputs differ by" in output
 
 
+def test_weights_of_other_names_are_said_before_anything_is_timed_and_both_lanes_are(repository):
+    repository.edit("mine/jax_gpt.py", "self.qkv", "self.joint")
+    only = ("--benchmark-only", "-k", "speed and inference and length16", "--fwbench-fail=different")
+    code, output = repository.run("pytest", "benchmarks/test_gpt.py", *only, *QUICK)
+    assert code == 1, output
+    found = rows(output, "tiny-gpt")
+    assert [row[-2:] for row in found if row[4] == "jax"] == [["other", "weights"]], output
+    assert "error" not in {column for row in found for column in row}
+    first, _, rest = output.partition("[1/2")
+    assert ("jax alone blocks.0.joint." in first, "jax alone blocks.0.joint." in rest) == (True, False)
+
+
 @pytest.mark.slow
 def test_right_twins_are_checked_in_the_first_run_without_a_proof(repository):
     only = ("--benchmark-only", "-k", "speed and length16")

@@ -1,6 +1,7 @@
 """What a measurement compiles, the processes that take turns later load."""
 
 import contextlib
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.client.workers import Workers
+from fwbench.worker.turns import rounds
 from fwbench.worker.turns.lanes import Lanes, Round
+from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import Side
 
 MODEL = Workload("jax", "mlp", "train_step", 2)
@@ -87,3 +90,29 @@ def test_each_measurement_compiles_and_rounds_load(tmp_path):
     # The program itself; what lays it elsewhere in memory is the rounds' own.
     assert any("step" in name for name in compiled)
     assert not any("step" in name for name in programs(caches) if name not in compiled)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.parametrize("cold", [[], [MODEL]], ids=["shared", "cold"])
+def test_a_warm_start_loads_what_the_first_process_has_compiled(tmp_path, monkeypatch, cold):
+    """With the first one's compiling timed or not."""
+    start_again, seen = rounds._start_again, []
+
+    def watched(partner, job):
+        folder = Path(partner._caches["JAX_COMPILATION_CACHE_DIR"]).parent
+        before = programs(folder)
+        seconds = start_again(partner, job)
+        seen.append((before, programs(folder), seconds))
+        return seconds
+
+    monkeypatch.setattr(rounds, "_start_again", watched)
+    monkeypatch.setattr(Pairs, "amounts", dataclasses.replace(Pairs.amounts, placings=1, blocks=1))
+    sides = [Side(name, name, PACKAGE, tmp_path / "caches", PACKAGE.parent) for name in ("base", "head")]
+    played = Pairs(*sides, CATALOG, machine(), "cpu", 600.0, cold=cold, warm=[MODEL])
+    pair = played.play([MODEL])[MODEL]
+    assert [any("step" in name for name in before) for before, _, _ in seen] == [True, True]
+    assert [after for _, after, _ in seen] == [before for before, _, _ in seen]
+    values = [pair.values[side] for side in ("base", "head")]
+    assert sorted(value["warm_start"] for value in values) == sorted(seconds for _, _, seconds in seen)
+    assert all(("compile_time" in value) == bool(cold) for value in values)
+    assert "warm_start" in pair.differences

@@ -77,6 +77,7 @@ def test_units_and_directions_are_those_of_the_metrics():
         "peak_memory": ("B", "lower"),
         "program_memory": ("B", "lower"),
         "compile_time": ("s", "lower"),
+        "warm_start": ("s", "lower"),
         "first_call": ("s", "lower"),
         "energy": ("J", "lower"),
     }

@@ -61,7 +61,7 @@ class Script:
         self.servers = Counter()
         self.noises = []
         self.held = itertools.repeat(0.0)
-        self.compiling = lambda side, size: None
+        self.compiling = self.starting = lambda side, size: None
 
     def partner(self, seat, machine, device, deadline, noise):
         return ScriptedPartner(self, seat, noise)
@@ -86,9 +86,13 @@ class ScriptedPartner:
             self.extra, self.factor = message["extra"], self.script.wobble(self.side.name)
             compiling = self.script.compiling(self.side.name, self.size)
             built = {"settings": {}, "versions": {"torch": self.side.name}, "compiling": compiling}
+            if "starting" in message:
+                built["start"] = self.script.starting(self.side.name, self.size)
             self.answers.append({"built": built})
         elif "place" in message:
             self.answers.append({"placed": self.seconds})
+        elif "end" in message:
+            self.answers.append({"exited": 0})
         elif "modules" in message:
             self.answers.append({"modules": "own"})
         elif "rounds" in message:
@@ -203,6 +207,40 @@ def test_a_longer_compilation_is_a_regression_where_compiling_is_timed(play):
     assert found[ONE].confirmation[0].values["head"]["compile_time"] == 2.08
     (finding,) = (each for each in outcome("base", "head", [found[ONE]], 1.0).findings if each.metric == "compile_time")
     assert (finding.kind, finding.base, finding.head) == ("regressed", 0.083, pytest.approx(2.08))
+
+
+def test_a_longer_warm_start_is_a_regression_where_starts_are_timed(play):
+    """By a second process of each side, which begins when both have taken their turns."""
+    script, limits = Script(same), {**THRESHOLDS, "warm_start": Threshold(0.25)}
+    script.starting = compiling
+    found = play(script, ONE, TWO, THREE, thresholds=limits, warm=[ONE, TWO])
+    assert {
+        of: {metric: verdict.kind for metric, verdict in c.verdicts.items()}.get("warm_start")
+        for of, c in found.items()
+    } == {
+        ONE: "regressed",
+        TWO: "unchanged",
+        THREE: None,
+    }
+    assert found[ONE].confirmation[0].values["head"]["warm_start"] == 2.08
+    steps = [
+        (side, next(iter(message.keys() & {"starting", "finish", "end"}), ""))
+        for side, message in script.log
+        if isinstance(message, dict)
+    ]
+    kinds = [step for step in steps if step[1]]
+    starts = [number for number, (_, kind) in enumerate(kinds) if kind == "starting"]
+    assert len(starts) == 2 * sum(len(found[of].screening) + len(found[of].confirmation) for of in (ONE, TWO))
+    assert all(kinds[number + 1] == (kinds[number][0], "end") for number in starts)
+    firsts = starts[::2]
+    assert all(
+        {side for side, kind in kinds[number - 2 : number] if kind == "finish"} == set(BOTH) for number in firsts
+    )
+
+
+def test_a_side_whose_fwbench_times_no_warm_start_is_named(play):
+    found = play(Script(same), ONE, thresholds={**THRESHOLDS, "warm_start": Threshold(0.25)}, warm=[ONE])
+    assert "times no warm start" in found[ONE].fault.failure.message
 
 
 def test_where_compiling_is_timed_each_side_compiles_alone_with_empty_caches_in_an_order_by_lot(play):

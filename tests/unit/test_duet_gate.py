@@ -17,6 +17,7 @@ from fwbench.compare.pair import Comparison, Fault, Pair
 from fwbench.errors import UserError
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.report import outcome_file
 from fwbench.worker.client import interrupts
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.pairs import Pairs
@@ -166,20 +167,28 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(without_gpu, 
 
 
 @pytest.mark.parametrize(
-    ("options", "cold"),
-    [((), []), (("--fwbench-fail=compile_time:25%",), [1, 2, 3]), (("--fwbench-fail=cpu_time:5%",), [])],
+    ("options", "asked"),
+    [
+        ((), {}),
+        (("--fwbench-fail=compile_time:25%",), {"compile_time": "cold"}),
+        (("--fwbench-fail=warm_start:25%",), {"warm_start": "warm"}),
+        (("--fwbench-fail=cpu_time:5%",), {}),
+    ],
 )
-def test_compiling_is_timed_only_if_somebody_asks(run, given, monkeypatch, options, cold):
-    """And where no pair has it, that is said."""
+def test_compiling_and_warm_starts_are_timed_only_if_somebody_asks(run, given, monkeypatch, options, asked):
+    """And where no pair has them, that is said."""
     made = []
-    monkeypatch.setattr("fwbench.gates.duet.Pairs", lambda *sides, **options: made.append(options["cold"]) or given)
+    monkeypatch.setattr("fwbench.gates.duet.Pairs", lambda *sides, **options: made.append(options) or given)
     result = run({}, *options)
     assert result.ret == 0
-    assert [sorted(workload.batch_size for workload in each) for each in made] == [cold]
-    (asked,) = given.asked
-    assert {("compile_time", 0.25) in limits for limits in asked.values()} == {bool(cold)}
-    told = [line for line in result.outlines if line.startswith("compile_time was not compared")]
-    assert len(told) == bool(cold)
+    (pairs,) = made
+    sizes = {kind: sorted(workload.batch_size for workload in pairs[kind]) for kind in ("cold", "warm")}
+    assert sizes == {kind: [1, 2, 3] if kind in asked.values() else [] for kind in ("cold", "warm")}
+    (judged,) = given.asked
+    for metric in ("compile_time", "warm_start"):
+        assert {(metric, 0.25) in limits for limits in judged.values()} == {metric in asked}
+        told = [line for line in result.outlines if line.startswith(f"{metric} was not compared")]
+        assert len(told) == (metric in asked)
 
 
 def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_played(run, project, given, monkeypatch):
@@ -223,8 +232,8 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("facts")
-    assert (bool(pairs.pop("servers")), pairs.pop("cold")) == (True, [])
-    assert [workers.pop(name) for name in ("patience", "compiled")] == [0.0, None]
+    assert (bool(pairs.pop("servers")), pairs.pop("cold"), pairs.pop("warm")) == (True, [], [])
+    assert [workers.pop(name) for name in ("patience", "compiled", "keep")] == [0.0, None, False]
     assert [workers, pairs] == [asked, asked]
 
 
@@ -255,6 +264,19 @@ def test_rounding_is_nothing_else(run, option):
 
 def summary(project):
     return json.loads((project.path / "out.json").read_text())["findings"]
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.md"])
+def test_the_summary_of_a_run_that_is_killed_says_that_it_has_not_ended(run, project, given, monkeypatch, name):
+    path, found, comparisons = project.path / name, [], given.comparisons
+    monkeypatch.setattr(given, "comparisons", lambda: found.append(path.read_text()) or comparisons())
+    run({}, f"--fwbench-summary={name}")
+    assert found
+    assert "the run has not come to its end" in found[0]
+    assert "has not come to its end" not in path.read_text()
+    if name.endswith(".json"):
+        path.write_text(found[0])
+        assert outcome_file.read(path).exit_code == 4
 
 
 def test_of_a_changed_program_whose_outputs_cannot_be_compared_the_reason_is_told(run, monkeypatch):
@@ -396,7 +418,16 @@ def test_a_regression_that_is_expected_is_told_and_forgiven(run, project, others
     project.makepyfile(test_suite=on_the_second("xfail"))
     result = run({2: "regressed"} | others)
     assert result.ret == code
+    result.assert_outcomes(xfailed=1, passed=2)
     result.stdout.fnmatch_lines(["3 benchmarks: 1 regressed, *"])
+
+
+@pytest.mark.parametrize(("strict", "code", "outcome"), [(False, 0, "xpassed"), (True, 1, "failed")])
+def test_what_was_expected_to_regress_and_has_not_counts_as_pytest_counts_it(run, project, strict, code, outcome):
+    project.makepyfile(test_suite=on_the_second(f"xfail(strict={strict})"))
+    result = run({})
+    assert result.ret == code
+    result.assert_outcomes(passed=2, **{outcome: 1})
 
 
 def test_epochs_and_the_harness_itself_take_no_turns(run, project):

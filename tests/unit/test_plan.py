@@ -287,14 +287,16 @@ def test_a_later_run_on_a_gpu_loads_what_the_first_one_compiled(keep):
     amounts = QUICK.on("gpu")
     stages = {"build": 2.0, "compile": 20.0}
 
-    def left(kept, of=stages):
+    def left(kept, of=stages, processes=1):
         of = recorded(device="gpu", protocol=amounts.to_json(), stages=of)
         storage = keep({"made": journal(of, machine=H100)})
-        return Plan(*estimates({"a": (benchmark, amounts)}, storage, H100, kept=kept)).left
+        return Plan(*estimates({"a": (benchmark, amounts)}, storage, H100, processes, kept=kept)).left
 
     assert left(False) - left(True) == pytest.approx(15)
     # What was loaded before takes what that took.
     assert left(True, {"build": 2.0, "load": 3.0}) == pytest.approx(left(False) - 17)
+    # Of several processes each compiles.
+    assert left(True, processes=3) == left(False, processes=3)
 
 
 def test_epochs_of_data_that_take_long_to_read_are_not_guessed():

@@ -113,18 +113,27 @@ def test_a_duets_stages_pass(terminal):
     )
 
 
-def test_a_network_that_cannot_be_built_says_why_once():
-    """Each test fails, and the first one of the network has the reason; a reason of another kind stands in each."""
+def test_what_fails_several_workloads_of_a_network_is_said_once():
+    """Each test fails, and the first one has the reason, wherever it fails; reasons of others stand in each."""
     progress = Progress()
 
-    def shown(lane, size, message, stage="build"):
-        failure = Failure("error", message, stage, "a traceback")
+    def shown(lane, size, message, stage="build", kind="error"):
+        failure = Failure(kind, message, stage, "a traceback")
         return progress.once(Measurement(Workload(lane, "mlp", batch_size=size), failure=failure)).failure
 
     first = shown("jax", 1, "no weights fit")
     assert (first.message, first.detail) == ("no weights fit", "a traceback")
-    again = shown("jax", 8, "no weights fit")
-    assert ("jax-mlp-inference-b1" in again.message, again.detail, again.stage) == (True, "", "build")
+    again = shown("jax", 8, "no weights fit", "latency")
+    assert ("jax-mlp-inference-b1" in again.message, again.detail, again.stage) == (True, "", "latency")
     assert shown("jax", 1, "no weights fit") == first
-    others = [shown("torch", 8, "no weights fit"), shown("jax", 8, "another"), shown("jax", 8, "it", "latency")]
-    assert [other.message for other in others] == ["no weights fit", "another", "it"]
+    others = [shown("torch", 8, "no weights fit"), shown("jax", 8, "another")]
+    assert [other.message for other in others] == ["no weights fit", "another"]
+    assert [shown("jax", size, "it died", kind="crashed").message for size in (1, 8)] == ["it died", "it died"]
+
+
+def test_a_line_that_stays_is_kept_on_a_screen_too(terminal):
+    progress = Progress(terminal)
+    progress.line("building")
+    for text in ("one", "two"):
+        progress.line(text, stays=True)
+    assert terminal.shown[-2:] == ["[one]", "[two]"]

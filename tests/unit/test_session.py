@@ -1,7 +1,14 @@
-"""Several processes' measurements of one workload made one."""
+"""Several processes' measurements of one workload made one, and what a run's processes share."""
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fwbench.machine import machine
+from fwbench.models.project import Project
+from fwbench.plugin import session
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Metric, Moment, unavailable
 from fwbench.suite.profiles import PROFILES
@@ -58,3 +65,22 @@ def test_a_metric_that_the_first_process_does_not_know_is_kept():
 def test_a_metric_that_no_process_could_tell_says_why():
     found = pooled([measured(metrics={"latency_p95": TOO_FEW})] * 2).metrics["latency_p95"]
     assert (found.value, found.reason) == (None, TOO_FEW.reason)
+
+
+@pytest.mark.parametrize(
+    ("processes", "minutes", "device", "keeps"),
+    [(1, 6.0, "gpu", True), (3, 6.0, "gpu", False), (1, 0.0, "gpu", False), (1, 6.0, "cpu", True)],
+)
+def test_several_processes_of_a_workload_load_nothing_that_another_has_compiled(
+    tmp_path, monkeypatch, processes, minutes, device, keeps
+):
+    """Each is to draw a GPU's kernels for itself."""
+    made, provided = [], []
+    monkeypatch.setattr(session, "Workers", lambda *_, **how: made.append(how) or SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(session, "provide", lambda facts, caches: provided.append(facts))
+    selection = SimpleNamespace(
+        minutes=minutes, device=device, processes=processes, pythons={}, fit_batch=False, patience=0.0
+    )
+    with contextlib.closing(session.Session(selection, machine(), tmp_path, Project(Path(), ()), {})):
+        assert [how["keep"] for how in made] == [keeps]
+    assert bool(provided) == (keeps and device == "gpu")

@@ -1,14 +1,10 @@
 """A user's own models under `fwbench.benchmark`: parameters, ids, options, and a sentence for each fault."""
 
-import dataclasses
-import json
 from types import SimpleNamespace
 
 import pytest
 
 from fwbench.plugin import spreading
-from fwbench.plugin.session import Session
-from fwbench.record import lanes
 from fwbench.record.workload import Workload
 from tests.unit.test_plugin import FAST, run, saved, suite  # noqa: F401 (a fixture)
 
@@ -131,29 +127,3 @@ def test_a_test_that_names_no_model_says_so(suite):  # noqa: F811
     result.stdout.fnmatch_lines(
         ["*test_x does not say of which model: decorate it with @fwbench.benchmark(model, ...)"]
     )
-
-
-@pytest.fixture
-def noop_of_a_user():
-    """The lane that does nothing as one of the user's own, for as long as a test."""
-    noop = lanes.OWN["noop"]
-    object.__setattr__(noop, "internal", False)
-    yield
-    object.__setattr__(noop, "internal", True)
-
-
-@pytest.mark.usefixtures("noop_of_a_user")
-def test_lanes_that_start_from_other_weights_are_an_error_and_no_speed_up(own, monkeypatch):
-    measure = Session.run
-
-    def measured(self, workload, protocol, tell):
-        found = measure(self, workload, protocol, tell)
-        return dataclasses.replace(found, parity={**found.parity, "weights": workload.mode})
-
-    monkeypatch.setattr(Session, "run", measured)
-    result = run(own, "--benchmark-only", "--benchmark-autosave", "-k", "other and b1", *FAST)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*its weights (digest train_step) are not those of noop (inference)*"])
-    record = saved(own)
-    assert [b["params"]["mode"] for b in record["benchmarks"]] == ["inference"]
-    assert json.dumps(record["fwbench"]["failures"]).count("are not those of noop") == 1

@@ -40,13 +40,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    # What is behind one commit or release is the other end, unless it is a field.
-    if ".." not in options.range and options.fields and not _FIELD.match(options.fields[0]):
-        base, head, options.fields = searching.ends(options.range, options.fields)
-        options.range = f"{base}..{head.partition('==')[2] or head}"
+    # A field is no end.
+    ends = 0 if options.fields and _FIELD.match(options.fields[0]) else 1
+    base, head, rest = searching.ends(options.range, options.fields[:ends])
+    options.fields = [*rest, *options.fields[ends:]]
     asked = searching.asked(options)
     project = asked.project
-    states = resolve(options.range, project.root, asked.python)
+    states = resolve(base, head, project.root, asked.python)
     if isinstance(states, Commits):
         searching.refuse_own(asked.subject, states.top, own(states.top))
     begun = time.monotonic()
@@ -59,7 +59,7 @@ def _run(options: argparse.Namespace) -> int:
     different = [_different(states, between, says) for between, says in series.differing().items()]
     print("\n".join([*different, *_answer(states, search, asked.metric, time.monotonic() - begun)]))
     if not search.compared:
-        raise UserError(f"no two {states.noun}s of {options.range} could be compared: the reasons are above.")
+        raise UserError(f"no two {states.noun}s from {base} to {head} could be compared: the reasons are above.")
     return searching.code(search)
 
 

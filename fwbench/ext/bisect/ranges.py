@@ -22,7 +22,7 @@ from fwbench.worker.turns.sides import Side, own, placed
 # Makes the side of a state from its name, `base` or `head`, and the state's number.
 Make = Callable[[str, int], Side]
 
-_RELEASES = re.compile(rf"(?P<name>{NAME})==(?P<first>[\w.!+]*\w)\.\.(?P<last>[\w.!+]+)")
+_RELEASE = re.compile(rf"(?P<name>{NAME})==(?P<version>[\w.!+]+)")
 
 
 class Range(ABC):
@@ -52,27 +52,28 @@ class Range(ABC):
         return ""
 
 
-def resolve(asked: str, folder: Path, python: str) -> Range:
-    """The states of a range as the user gave it.
+def resolve(base: str, head: str, folder: Path, python: str) -> Range:
+    """The states between two ends.
 
     Args:
-        asked: BASE..HEAD, two commits, or NAME==BASE..HEAD, two versions of a distribution.
+        base, head: two commits, or two releases of a distribution, as NAME==VERSION.
         folder: of the user's project.
         python: the interpreter of the workload's framework.
 
     Raises:
         UserError: it is no range of at least two states.
     """
-    if match := _RELEASES.fullmatch(asked):
-        return Releases(match["name"], match["first"], match["last"], python)
-    return Commits(asked, folder)
+    first, last = map(_RELEASE.fullmatch, (base, head))
+    if first and last and first["name"] == last["name"]:
+        return Releases(first["name"], first["version"], last["version"], python)
+    return Commits(base, head, folder)
 
 
 class Commits(Range):
     """The line of first parents between two commits, the oldest first.
 
     Args:
-        asked: BASE..HEAD.
+        base, head: names of commits; both are included.
 
     Attributes:
         top: the root of the repository.
@@ -83,13 +84,8 @@ class Commits(Range):
 
     noun = "commit"
 
-    def __init__(self, asked: str, folder: Path) -> None:
-        base, dots, head = asked.partition("..")
-        if not (base and dots and head) or head.startswith("."):
-            raise UserError(
-                f"{asked!r} is no range: name two commits, such as main~60..main, or two releases, such as "
-                "jax==0.10.0..0.12.0."
-            )
+    def __init__(self, base: str, head: str, folder: Path) -> None:
+        asked = f"{base}..{head}"
         top = git.top(folder)
         if isinstance(top, Absent):
             raise UserError(f"no commits can be had: {top}; start in a folder of a repository.")

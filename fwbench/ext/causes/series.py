@@ -46,8 +46,8 @@ def of_workload(workload: Workload, models: Mapping[str, Model], here: Machine) 
         deadline = PROFILES["ci"].on(device).deadline
 
         def pairs(base: Side, head: Side, *, profiled: bool, metric: str) -> Pairs:
-            cold = [workload] if CRITERIA[metric].asked else []
-            options: dict[str, Any] = {"cold": cold, "profiled": profiled, "servers": servers}
+            cold, warm = ([workload] if metric == asked else [] for asked in ("compile_time", "warm_start"))
+            options: dict[str, Any] = {"cold": cold, "warm": warm, "profiled": profiled, "servers": servers}
             return Pairs(base, head, models, here, device, deadline, **options)
 
         yield pairs

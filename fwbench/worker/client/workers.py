@@ -49,6 +49,8 @@ class Workers:
             run finds out ends with it.
         compiled: a folder that collects what compilers make, for processes that run the same programs later; each
             measurement still compiles for itself. None: nothing is collected.
+        keep: whether programs for a GPU are kept for later processes, which load them; else each process compiles, and
+            so draws its own kernels where compilers choose them by timing.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Workers:
         patience: float = 0.0,
         facts: Path | None = None,
         compiled: Path | None = None,
+        keep: bool = False,
     ) -> None:
         self._machine = machine
         self._project = project
@@ -69,7 +72,7 @@ class Workers:
         self._pythons = pythons
         self._fit_batch = fit_batch
         self._servers: dict[str, Server] = {}
-        self._compiled = compiled
+        self._compiled, self._keep = compiled, keep
         self._patience = patience
         self._facts = facts
         self._run = uuid.uuid4().hex
@@ -109,6 +112,16 @@ class Workers:
                 return dataclasses.replace(measurement, workload=workload, unfit=unfit, failure=failure)
             self._unfit[workload] = unfit
             tell(f"out of memory, again with batch {smaller.batch_size}")
+
+    def shapes(self, workload: Workload, protocol: Protocol) -> dict[str, tuple[int, ...]] | Failure:
+        """Canonical name to shape of the weights of a workload's network, or why it cannot be built."""
+        file = self._temporary("shapes.json")
+        job = {**self.job(workload, protocol), "shapes": str(file)}
+        self._settle()
+        failure = self._served(LANES[workload.lane], job, workload, lambda stage: None).failure
+        if failure:
+            return failure
+        return {name: tuple(shape) for name, shape in json.loads(file.read_text(encoding="utf-8")).items()}
 
     @property
     def patient(self) -> bool:
@@ -268,7 +281,7 @@ class Workers:
             "protocol": protocol.to_json(),
             "facts": machine_facts.asked(self._folder(), self._run, self._machine),
             # On a CPU compiling takes a small part of a run.
-            "keep": self._compiled is not None and self._device == "gpu",
+            "keep": self._keep and self._device == "gpu",
             # The lane that measures the harness's own cost is compared with no other, so it need not wait.
             "patience": 0.0 if LANES[workload.lane].internal else self._patience,
             # As the user set it: the worker's own variable names only the GPU that is measured.

@@ -74,7 +74,7 @@ def play(lane: Lane, job: Mapping[str, Any], send: Send, receive: Receive) -> No
 
 def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send: Send, receive: Receive) -> None:
     message = receive()
-    while message is not None:
+    while message is not None and "end" not in message:
         player.place(message["place"])
         with player.program.session():
             send({"placed": player.warm_up()})
@@ -185,7 +185,8 @@ class Player(Turns):
 
     Args:
         framework: of the lane.
-        job: of the client's: the `workload`, the `model`, what is `recorded`, and the share of `extra` work.
+        job: of the client's: the `workload`, the `model`, what is `recorded`, the share of `extra` work, and whether
+            only its start is wanted (`starting`).
         witness: notes what the network reads while it is built.
         send: tells the stages after the first one.
 
@@ -209,16 +210,22 @@ class Player(Turns):
             self.program = framework.build(workload, described, weights())
         vary(self.program, described, workload)
         send({"stage": "compile"})
+        self._start: float | None = None
         with self.program.session():
+            begun = time.perf_counter()
             times = self.program.compile()
+            if job.get("starting"):
+                self.program.step()
+                self.program.wait()
+                self._start = time.perf_counter() - begun
         self._compiling = compiling(times.trace, times.compile)
         self.computed = functools.partial(computed, self.program, described, workload, weights)
         super().__init__(self.program.step, self.program.wait, job["extra"])
 
     def described(self, distributions: tuple[str, ...]) -> dict[str, Any]:
-        """Settings, versions of the lane's distributions, and the seconds of tracing and compiling."""
+        """Settings, versions of the lane's distributions, and the seconds of tracing and compiling, or of the start."""
         told = {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
-        return {**told, "compiling": self._compiling}
+        return {**told, "compiling": self._compiling, **({} if self._start is None else {"start": self._start})}
 
     def settings(self) -> dict[str, Any]:
         """How this side has run, with those settings that its network has changed."""

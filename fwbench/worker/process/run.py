@@ -27,7 +27,7 @@ from fwbench.worker.process import faults
 from fwbench.worker.process.building import DisagreementError, build, join, versions_of
 from fwbench.worker.process.checks import aim
 from fwbench.worker.process.faults import load
-from fwbench.worker.process.initial import save
+from fwbench.worker.process.initial import list_shapes, save
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program
 from fwbench.worker.process.training import measure_epochs, opened
@@ -50,6 +50,8 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
     send({"started": os.getpid()})
     if "save" in job:
         measurement = save(lane, job)
+    elif "shapes" in job:
+        measurement = list_shapes(lane, job)
     else:
         measurement, _ = measure(lane, job, lambda stage: send({"stage": stage}))
     send({"measurement": measurement.to_json()})

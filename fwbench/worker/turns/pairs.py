@@ -29,6 +29,7 @@ class Pairs(Rounds[Pair]):
     Args:
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         cold: workloads whose compiling is timed, so that each pair compiles them with empty caches.
+        warm: workloads that a second process of each side starts, from the caches that the first one has filled.
         models, machine, device, deadline, planted, seed, profiled, servers: as `Rounds` has them.
     """
 
@@ -48,13 +49,14 @@ class Pairs(Rounds[Pair]):
         *,
         fit_batch: bool = False,
         cold: Collection[Workload] = (),
+        warm: Collection[Workload] = (),
         profiled: bool = False,
         servers: Servers | None = None,
     ) -> None:
         super().__init__(models, machine, device, deadline, planted, seed, profiled=profiled, servers=servers)
         self._sides = (base, head)
         self._fit_batch = fit_batch
-        self._cold = cold
+        self._cold, self._warm = cold, warm
         # By lane, the combinations of fallback flags that both interpreters accept, the shortest first.
         self._ladders: dict[str, list[Flags]] = {}
         # By workload whose compilers failed on both sides: the flags that it runs with now.
@@ -68,7 +70,7 @@ class Pairs(Rounds[Pair]):
         # On a CPU compiling always has the same result. On a GPU compilers choose kernels by timing them, and each pair
         # must draw its own choice.
         cold = self._device == "gpu" or workload in self._cold
-        return tuple(Seat(side.name, side, lane, flags, cold) for side in self._sides)
+        return tuple(Seat(side.name, side, lane, flags, cold, workload in self._warm) for side in self._sides)
 
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         answer = take_turn(partner.ask, taken, {"rounds": taken.rounds}, "rounds")

@@ -32,6 +32,7 @@ class Seat:
         side: whose fwbench and modules it runs.
         flags: fallback flags of its lane.
         cold: whether each program is compiled with empty caches.
+        warm: whether a second process then starts with what the first one has left in the caches.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Seat:
     lane: Lane
     flags: Flags = ()
     cold: bool = False
+    warm: bool = False
 
 
 class SideError(Exception):
@@ -73,7 +75,7 @@ class Partner:
         variables = {**environment({**os.environ, **side.variables}, machine.threads, device, lane), **noise}
         self._own = Scratch() if seat.cold else None
         self._caches = lane.cached(self._own.path if self._own else side.caches)
-        variables |= {**({} if seat.cold else lane.sharing), **self._caches}
+        variables |= {**({} if seat.cold and not seat.warm else lane.sharing), **self._caches}
         self._kills = oom.kills()
         # Raised when the partner is first asked, so that it does not matter which side was started first.
         self._unstarted: SideError | None = None
@@ -108,7 +110,7 @@ class Partner:
         raise SideError(self.side, Failure("unavailable", sentence))
 
     def cool(self) -> None:
-        """Empty a cold seat's caches, before each job."""
+        """Empty a cold seat's caches, before each workload."""
         for folder in self._caches.values() if self.seat.cold else ():
             shutil.rmtree(folder, ignore_errors=True)
 

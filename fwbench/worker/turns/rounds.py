@@ -26,7 +26,7 @@ from fwbench.machine.watch import Watch
 from fwbench.models import Model
 from fwbench.models.project import complete
 from fwbench.record.lanes import recorded
-from fwbench.record.measurement import BEFORE, FALLBACK
+from fwbench.record.measurement import BEFORE, FALLBACK, Failure
 from fwbench.record.workload import Workload
 from fwbench.worker.client import starting
 from fwbench.worker.client.fallback import stated
@@ -266,6 +266,10 @@ class Rounds(ABC, Generic[Played]):
                 taken.described[name]["settings"][FALLBACK] = stated(flags)
             if starting.FORKS:
                 partner.receive("exited")
+        # Elsewhere a server ends with its first job.
+        for name, partner in partners.items() if starting.FORKS else ():
+            if partner.seat.warm:
+                taken.once.setdefault(name, {})["warm_start"] = _start_again(partner, jobs[name])
 
     def _same_texts(self, side: Side, changed: Sequence[str], sources: Mapping[str, str]) -> None:
         """See that a process has read the texts with which the rounds began, to its end.
@@ -311,6 +315,16 @@ def _built(partner: Partner, jobs: Mapping[str, Any]) -> Any:
     if partner.seat.cold:
         partner.cool()
     return partner.ask(jobs[partner.seat.name], "built")["built"]
+
+
+def _start_again(partner: Partner, job: Mapping[str, Any]) -> float:
+    """Seconds until another process of a job's has made its first call, by what the last one has left in the caches."""
+    seconds = partner.ask({**job, "starting": True}, "built")["built"].get("start")
+    if seconds is None:
+        raise SideError(partner.side, Failure("unavailable", "its fwbench is older and times no warm start"))
+    partner.send({"end": True})
+    partner.receive("exited")
+    return float(seconds)
 
 
 def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict[str, Any]:

@@ -92,4 +92,5 @@ def _alike(seats: Sequence[Seat], others: Sequence[Seat]) -> bool:
 def _kind(seat: Seat) -> tuple[Any, ...]:
     """What a seat's server is started with, but for its folders."""
     side = seat.side
-    return seat.lane, seat.flags, seat.cold, side.package, side.interpreter(seat.lane.framework), side.variables
+    of_seat = seat.lane, seat.flags, seat.cold, seat.warm
+    return *of_seat, side.package, side.interpreter(seat.lane.framework), side.variables

@@ -70,8 +70,8 @@ class Taken:
         latency: seconds of a call, of the slowest program.
         rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
         memory, sources: what each seat's process reports of its memory, and of the files that it has read.
-        once: what each seat's process measures once, by metric: `compile_time`, with empty caches; of a plain test
-            `first_call` and `peak_memory`.
+        once: what each seat's process measures once, by metric: `compile_time`, with empty caches; `warm_start`, of a
+            second process; of a plain test `first_call` and `peak_memory`.
         cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
         held: whether a process was held back in each try of a turn.
         waits: of each of lanes' turns, the share of its time for which threads waited for a CPU, where that is known.

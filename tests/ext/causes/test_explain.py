@@ -80,7 +80,7 @@ def edit(folder, *changes, path="mine/cost.py"):
 class Given:
     """Pairs without noise: a side's module, variables and interpreter say how long its call takes."""
 
-    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold):
+    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold, warm):
         self.sides = {"base": base, "head": head}
 
     def play(self, workloads, arrived):
@@ -146,7 +146,7 @@ def test_a_part_is_named_by_the_metric_that_was_asked_for(given, folder, capsys)
 
     class Hungry(Given):
         def __init__(self, *of, profiled, **options):
-            assert (profiled, options["cold"]) == (False, [])
+            assert (profiled, options["cold"], options["warm"]) == (False, [], [])
             super().__init__(*of, profiled, **options)
 
         def pair(self):

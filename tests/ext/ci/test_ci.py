@@ -97,11 +97,11 @@ def test_an_out_that_cannot_be_used_is_told_before_anything_is_measured(tmp_path
         (path / "summary.json").mkdir(parents=True)
     else:
         path.touch()
-    assert duet(f"--out={path / 'below' if out == 'below a file' else path}") == 4
+    assert duet(f"--output={path / 'below' if out == 'below a file' else path}") == 4
     assert not (tmp_path / "measured").exists()
     said = sentence(capsys)
     assert str(path) in said
-    fault(BROKEN, f"--out: {out}", said)
+    fault(BROKEN, f"--output: {out}", said)
 
 
 @pytest.mark.parametrize("left", ["{", "[]", "a pipe"])
@@ -109,7 +109,7 @@ def test_a_summary_that_cannot_be_read_costs_no_exit_code(tmp_path, ends, capsys
     out = tmp_path / "out"
     script = f"mkfifo {out}/summary.json" if left == "a pipe" else f"echo '{left}' > {out}/summary.json"
     ends(1, script)
-    assert duet(f"--out={out}") == 1
+    assert duet(f"--output={out}") == 1
     said = capsys.readouterr().err
     assert "nothing was compared" in (out / "summary.md").read_text()
     fault(BROKEN, f"pytest left {left} as its summary, and ended with 1", said)
@@ -119,9 +119,9 @@ def test_a_summary_that_cannot_be_kept_fails_a_run_that_would_pass(tmp_path, end
     out = tmp_path / "out"
     for code, becomes in ((0, 4), (1, 1)):
         ends(code, f"rm -rf {out}; touch {out}")
-        assert duet(f"--out={out}") == becomes
+        assert duet(f"--output={out}") == becomes
         out.unlink()
-    fault(BROKEN, "--out is gone when pytest ends", sentence(capsys))
+    fault(BROKEN, "--output is gone when pytest ends", sentence(capsys))
 
 
 def test_an_interpreter_that_is_gone_is_one_sentence(tmp_path, monkeypatch, capsys, fault):
@@ -167,7 +167,7 @@ def test_a_malformed_event_is_one_sentence(tmp_path, monkeypatch, ends, capsys, 
     for command in ("duet", "comment"):
         for name in ("pull_request", "push", "merge_group", "workflow_run"):
             told(tmp_path, monkeypatch, name, MALFORMED[kind])
-            code = main(["ci", command, f"--out={tmp_path / 'out'}"])
+            code = main(["ci", command, f"--output={tmp_path / 'out'}"])
             # Of a run whose pull request GitHub does not name there is nothing to comment on.
             unnamed = (command, name) == ("comment", "workflow_run") and isinstance(MALFORMED[kind], dict)
             assert code == (0 if unnamed else 4)
@@ -182,7 +182,7 @@ def test_a_malformed_event_is_one_sentence(tmp_path, monkeypatch, ends, capsys, 
 @pytest.mark.parametrize("number", [None, "7", True, [7]])
 def test_a_pull_request_without_a_number_is_one_sentence(tmp_path, monkeypatch, capsys, fault, number):
     told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": number}})
-    assert main(["ci", "comment", f"--out={tmp_path}"]) == 4
+    assert main(["ci", "comment", f"--output={tmp_path}"]) == 4
     fault(EVENTS, f"the number is {json.dumps(number)}", sentence(capsys))
 
 
@@ -257,7 +257,7 @@ def test_a_redirect_is_one_sentence_of_the_command(tmp_path, serving, monkeypatc
     hub = serving(302, {"Location": "/again"})
     monkeypatch.setenv("GITHUB_API_URL", hub.address)
     told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
-    assert main(["ci", "comment", f"--out={tmp_path}"]) == 4
+    assert main(["ci", "comment", f"--output={tmp_path}"]) == 4
     assert len(hub.got) == 1
     fault(REDIRECTS, "to another path of the same host", sentence(capsys))
 
@@ -276,7 +276,7 @@ def test_a_redirect_is_one_sentence_of_the_command(tmp_path, serving, monkeypatc
 def test_an_answer_that_makes_no_sense_is_one_sentence(tmp_path, serving, monkeypatch, capsys, fault, kind, answer):
     monkeypatch.setenv("GITHUB_API_URL", serving(**answer).address)
     told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
-    code = main(["ci", "comment", f"--out={tmp_path}"])
+    code = main(["ci", "comment", f"--output={tmp_path}"])
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     assert code == (0 if kind.startswith(("a number", "nobody")) else 4)
@@ -287,7 +287,7 @@ def test_an_answer_that_never_ends_ends(tmp_path, serving, monkeypatch, capsys, 
     monkeypatch.setattr(github, "_LARGEST", 1 << 20)
     monkeypatch.setenv("GITHUB_API_URL", serving(body=bytes(4 << 20)).address)
     told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
-    assert main(["ci", "comment", f"--out={tmp_path}"]) == 4
+    assert main(["ci", "comment", f"--output={tmp_path}"]) == 4
     fault(EVENTS, "GitHub's answer: without an end", sentence(capsys))
 
 
@@ -305,7 +305,7 @@ def test_a_malformed_variable_is_one_sentence_that_tells_no_token(
     monkeypatch.setenv("GITHUB_API_URL", serving().address)
     monkeypatch.setenv(name, value)
     told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
-    assert main(["ci", "comment", f"--out={tmp_path}"]) == 4
+    assert main(["ci", "comment", f"--output={tmp_path}"]) == 4
     said = sentence(capsys)
     assert "sec" not in said
     fault(BROKEN, f"{name} is malformed", said)

@@ -90,7 +90,7 @@ def test_only_files_are_opened(tmp_path, thing):
 @named
 @pytest.mark.parametrize(
     "command",
-    ["report {}", "compare {} {}", "audit {}", "selftest --out {}", "history {}"],
+    ["report {}", "compare {} {}", "audit {}", "selftest --output {}", "history {}"],
 )
 def test_commands_refuse_it_in_one_sentence(tmp_path, monkeypatch, capsys, fault, thing, command):
     monkeypatch.chdir(tmp_path)

@@ -53,7 +53,7 @@ def ways(repository, word):
     if SUSPECTS:
         yield lambda: SUSPECTS.resolve(f"'{word}'", ".", git.top(top), sys.executable)
     if RANGES:
-        yield lambda: RANGES.resolve(f"{word}..HEAD", top, sys.executable)
+        yield lambda: RANGES.resolve(word, "HEAD", top, sys.executable)
 
 
 def test_where_git_refuses_the_repository_no_program_is_run(repository, program, fault, monkeypatch):

@@ -34,7 +34,8 @@ def test_lanes_that_began_with_other_weights_are_an_error():
     other = setting(parity("torch"), parity("jax", "def"))
     assert row(contents.parity(other))["weights"] == "error: different, so not comparable"
     assert contents.remarks(other)[0] == (
-        "error: torch and jax began with different weights in mlp, so their numbers cannot be compared"
+        "error: torch and jax began with different weights in mlp, so their numbers cannot be compared; "
+        "`fwbench prove mlp` lists them"
     )
 
 

@@ -116,6 +116,30 @@ def test_a_program_whose_network_was_refuted_is_different_though_no_proof_runs_i
         assert (shown.word, shown.detail) == ("different", "gradients differ")
 
 
+BOUNDS = {"output": 1e-10, "loss": 1e-10, "gradients": 1e-8}
+
+
+@pytest.mark.parametrize(
+    ("errors", "inference", "training"),
+    [
+        ({"output": 1e-15, "loss": 1e-15}, "checked", "different"),
+        ({"output": 1e-15}, "checked", "different"),
+        ({"loss": 1e-15}, "different", "different"),
+        # All is within its bound: what differs is no quantity, such as digits lost in float32.
+        ({"output": 1e-15, "loss": 1e-15, "gradients": 1e-12}, "different", "different"),
+        ({}, "different", "different"),
+    ],
+)
+def test_what_a_proof_refutes_in_training_alone_says_nothing_against_inference(errors, inference, training):
+    stamp = {"reason": "gradients differ", "errors": errors, "bounds": BOUNDS}
+    for mode, word in (("inference", inference), ("train_step", training)):
+        torch, jax = (
+            lane(name, state=state, mode=mode, stamp=stamp) for name, state in (("torch", ""), ("jax", "failed"))
+        )
+        shown = both(jax, torch=[torch])
+        assert (shown.word, "gradients" in f"{shown.detail} {shown.stale}") == (word, True)
+
+
 def outputs(name, precision, error, **fields):
     """A lane whose outputs are so far from exact ones."""
     away = OUTPUT + error * np.linalg.norm(OUTPUT) * np.eye(1, OUTPUT.size)[0]

@@ -124,6 +124,18 @@ def test_a_cold_seat_has_caches_of_its_own_which_it_empties(tmp_path, monkeypatc
         assert caches.exists() != cold
 
 
+def test_the_compilers_of_a_warm_seat_use_their_caches(tmp_path, monkeypatch):
+    """Also where these are emptied before each workload."""
+    environments = []
+    monkeypatch.setattr(server, "Channel", lambda command, variables: environments.append(variables))
+    side = Side("base", "base", tmp_path, tmp_path / "caches", tmp_path)
+    for cold in (True, False):
+        partner.Partner(partner.Seat("base", side, LANES["jax"], (), cold, True), machine(), "cpu", 60.0, {})
+        caches = Path(environments[-1]["JAX_COMPILATION_CACHE_DIR"])
+        assert caches.is_relative_to(tmp_path / "caches") != cold
+        assert environments[-1]["JAX_ENABLE_COMPILATION_CACHE"] == "true"
+
+
 FIXED = Workload("noop", "noop", mode="fixed")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
 
