@@ -86,6 +86,7 @@ class Session:
             patience=selection.patience,
             facts=facts,
             compiled=self.caches.path if self.caches else None,
+            lowers=selection.lowers,
         )
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)

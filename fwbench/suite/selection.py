@@ -13,7 +13,7 @@ from fwbench.models import CATALOG, Model
 from fwbench.models.project import complete
 from fwbench.record.fields import Field, fields
 from fwbench.record.lanes import LANES, of_profile
-from fwbench.record.workload import FIELDS, MODES, Workload
+from fwbench.record.workload import FIELDS, LOWER, MODES, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.studies import Part
 
@@ -119,6 +119,14 @@ class Selection:
                 for workload in self._of(part, models[model], part.lanes)
             )
         )
+
+    def lowers(self, workload: Workload) -> bool:
+        """Whether the run measures this workload's model and mode in a lower precision than fp32, too."""
+        asked = [self.settings.get("precision", ())]
+        if workload.mode in MODES and not asked[0]:
+            parts = (part for part in self.suite if part.mode == workload.mode and workload.model in part.models)
+            asked += [part.settings.get("precision", ()) for part in parts]
+        return any(precision in LOWER for precisions in asked for precision in precisions)
 
     def of_test(self, model: Model, mode: str, batch_sizes: Sequence[int], lanes: Sequence[str]) -> list[Workload]:
         """Every combination that a test of its own asks for.

@@ -23,7 +23,7 @@ from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measureme
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import texts
-from fwbench.worker.process import faults
+from fwbench.worker.process import exact, faults
 from fwbench.worker.process.building import DisagreementError, build, join, versions_of
 from fwbench.worker.process.checks import aim
 from fwbench.worker.process.faults import load
@@ -50,6 +50,8 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
     send({"started": os.getpid()})
     if "save" in job:
         measurement = save(lane, job)
+    elif "write_exact" in job:
+        measurement = exact.write(lane, job)
     else:
         measurement, _ = measure(lane, job, lambda stage: send({"stage": stage}))
     send({"measurement": measurement.to_json()})
@@ -86,6 +88,7 @@ def measure(
         began=began,
         keep=job.get("keep", False) and ranks is None,
         start=job.get("start"),
+        exact=job.get("exact"),
     )
     try:
         # A compiler's helper may still write to this folder, which then cannot be removed; the measurement is done.
