@@ -100,7 +100,11 @@ def parametrize(metafunc: pytest.Metafunc, subjects: Sequence[Subject]) -> None:
             id="fault" if isinstance(subject, str) else subject.id,
             marks=[
                 getattr(pytest.mark, _SPREAD)(subject),
-                *(getattr(pytest.mark, row[name]) for name in ("framework", "mode") if isinstance(subject, Workload)),
+                *(
+                    getattr(pytest.mark, row[name].partition(":")[0])
+                    for name in ("framework", "mode")
+                    if isinstance(subject, Workload)
+                ),
             ],
         )
         for subject, row in zip(subjects, rows, strict=True)

@@ -19,7 +19,7 @@ from fwbench.machine import facts as machine_facts
 from fwbench.machine.host import cpus_near
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.models import CATALOG
-from fwbench.models.project import Project, complete
+from fwbench.models.project import Project, complete, is_further
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import FALLBACK, WAITING, Failure, Measurement
 from fwbench.record.storage import PROOFS
@@ -261,7 +261,8 @@ class Workers:
     def _write(self, lane: Lane, asked: Workload, job: Mapping[str, Any]) -> Failure | None:
         """Let a lane write a file that other measurements read; return why it did not."""
         workload = dataclasses.replace(asked, lane=lane.name)
-        own = {**job, "workload": workload.to_json()}
+        model = complete(self._project.models[workload.model], lane.name)
+        own = {**job, "workload": workload.to_json(), "model": model.to_json()}
         # A worker that hangs while it ends would keep this job waiting until its deadline.
         self._settle()
         return self._served(lane, own, workload, lambda stage: None).failure
@@ -313,6 +314,7 @@ class Workers:
             "proofs": str(self._project.root / PROOFS),
             # The proof must run under the interpreter whose versions are measured.
             "python": self._pythons.get(LANES[workload.lane].framework),
+            "further": is_further(self._project.models[workload.model], workload.lane),
             "protocol": protocol.to_json(),
             "facts": machine_facts.asked(self._folder(), self._run, self._machine),
             # On a CPU compiling takes a small part of a run.

@@ -106,8 +106,10 @@ def measure(
         with Witness(job["root"], apart) as measuring.witness:
             measurement = measuring.run()
     # Looked up here, as the proof must be of the sources and versions that this process sees.
-    if lane.derived or not lane.parity:
+    if lane.derived or not lane.parity or job.get("further"):
         does = f"runs the network in {lane.derived}" if lane.derived else "makes a program that no proof runs"
+        if job.get("further"):
+            does = f"runs another network than the one that stands for {lane.framework} in proofs"
         reason = f"the lane {lane.name} {does}: each run checks it"
         proof = {"framework": lane.framework, "state": "derived", "reason": reason}
     else:
