@@ -68,6 +68,31 @@ def is_further(model: Model, lane: str) -> bool:
     return bool(lanes.network(lane)) and lanes.network(lane) != named[0]
 
 
+def proved_as(model: Model, lane: str) -> Model:
+    """The model as proofs of a lane's network have it; with a further network its name is `block+torch.fused`."""
+    whole = complete(model, lane)
+    if not is_further(model, lane):
+        return whole
+    name = f"{model.name}+{lanes.LANES[lane].source}.{lanes.network(lane)}"
+    return Model.from_json({**whole.to_json(), "name": name})
+
+
+def proofs(model: Model) -> list[tuple[Model, str]]:
+    """Each proof that a model can have: the model as `proved_as` has it, and the framework that is the candidate.
+
+    A network that is a further one in its framework is proved as the first one is. So one in the reference's framework
+    is the reference of its proofs.
+    """
+    first = complete(model)
+    pairs = [(first, candidate) for candidate in provable(first)]
+    for framework, names in model.variants.items():
+        lane = next(lane.name for lane in lanes.LANES.values() if lane.framework == framework)
+        for name in list(names)[1:]:
+            own = proved_as(model, f"{lane}:{name}")
+            pairs += [(own, each) for each in provable(own) if framework in (each, own.reference)]
+    return pairs
+
+
 def unknown_network(models: Iterable[Model], lane: str) -> str:
     """Why a lane can run none of these models: half a sentence; empty if it names no network, or one that there is."""
     name, framework = lanes.network(lane), lanes.LANES[lane].source

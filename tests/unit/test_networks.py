@@ -6,7 +6,8 @@ import pytest
 
 import fwbench
 from fwbench.models import CATALOG, Model
-from fwbench.models.project import Project, complete, is_further, provable, unknown_network
+from fwbench.models.project import Project, complete, is_further, proofs, provable, proved_as, unknown_network
+from fwbench.parity.store import Key, Proved, write
 from fwbench.plugin.conditions import _followed
 from fwbench.record.lanes import LANES, OWN, network
 from fwbench.record.workload import Workload
@@ -14,6 +15,7 @@ from fwbench.report.cases import short, title
 from fwbench.suite.costs import cost
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.selection import Selection
+from fwbench.worker.process.run import _proof
 
 TWO = Model(
     "block",
@@ -123,3 +125,54 @@ def test_an_edit_of_any_network_is_an_edit_of_the_project(tmp_path):
     model = Model("block", torch={"one": "net:A", "two": "fused:A"}, jax="jax_net:A", inputs=fwbench.normal(8))
     files, _ = _followed([model], Project(tmp_path, (tmp_path,), {}))
     assert files.keys() == {"net", "fused", "jax_net"}
+
+
+def test_each_further_network_is_proved_against_another_frameworks_under_a_name_of_its_own():
+    pairs = [(model.name, model.networks, candidate) for model, candidate in proofs(TWO)]
+    eager, fused = ({"torch": f"mine.{module}:Block", "jax": "mine.jax_net:Block"} for module in ("net", "fused"))
+    assert pairs == [("block", eager, "jax"), ("block+torch.fused", fused, "jax")]
+    assert [model for model, _ in proofs(TWO)] == [proved_as(TWO, "torch:eager"), proved_as(TWO, "torch:fused")]
+    assert [(model.name, candidate) for model, candidate in proofs(PLAIN)] == [("plain", "jax")]
+    alone = Model("alone", jax={"nnx": "mine:A", "equinox": "mine:B"}, inputs=fwbench.normal(8))
+    assert proofs(alone) == []
+    # Of a candidate's further networks nothing else is proved again.
+    three = {"torch": "mine:A", "tensorflow": "mine:B", "jax": {"nnx": "mine:C", "equinox": "mine:D"}}
+    model = Model("three", inputs=fwbench.normal(8), **three)
+    assert [(model.name, candidate) for model, candidate in proofs(model)] == [
+        ("three", "tensorflow"),
+        ("three", "jax"),
+        ("three+jax.equinox", "jax"),
+    ]
+
+
+def stamped(lane, model, folder):
+    """What the record of a lane says of its proof."""
+    job = {"proofs": str(folder), "proved_as": proved_as(model, lane).name}
+    return _proof(complete(model, lane), LANES[lane], job)
+
+
+def test_a_record_has_the_proof_of_the_network_that_its_lane_runs(tmp_path):
+    def prove(state, at, candidate="jax"):
+        model = proved_as(TWO, at)
+        sides = (model.name, candidate, model.reference)
+        write(Proved(*sides, state, "they differ", {}, {}, Key.of(model, candidate)), tmp_path)
+
+    assert stamped("torch:eager", TWO, tmp_path) == {"framework": "torch", "state": "reference"}
+    prove("proved", "torch:eager")
+    assert stamped("jax", TWO, tmp_path)["state"] == "proved"
+    # A proof of the first network says nothing of the second one.
+    assert stamped("torch:fused", TWO, tmp_path)["state"] == "missing"
+    for state in ("failed", "proved"):
+        prove(state, "torch:fused")
+        assert stamped("torch:fused", TWO, tmp_path)["state"] == state
+        assert stamped("torch:fused", TWO, tmp_path)["framework"] == "torch"
+        assert stamped("jax", TWO, tmp_path)["state"] == "proved"
+    # No proof runs what another compiler makes of it.
+    assert stamped("torch-compile:fused", TWO, tmp_path)["state"] == "derived"
+    assert stamped("torch-compile:eager", TWO, tmp_path)["state"] == "derived"
+
+
+def test_networks_of_one_framework_alone_are_checked_in_each_run(tmp_path):
+    alone = Model("alone", jax={"nnx": "mine:A", "equinox": "mine:B"}, inputs=fwbench.normal(8))
+    assert stamped("jax:nnx", alone, tmp_path) == {"framework": "jax", "state": "alone"}
+    assert stamped("jax:equinox", alone, tmp_path)["state"] == "derived"

@@ -19,7 +19,7 @@ from fwbench.machine import facts as machine_facts
 from fwbench.machine.host import cpus_near
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.models import CATALOG
-from fwbench.models.project import Project, complete, is_further
+from fwbench.models.project import Project, complete, proved_as
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import FALLBACK, WAITING, Failure, Measurement
 from fwbench.record.storage import PROOFS
@@ -314,7 +314,7 @@ class Workers:
             "proofs": str(self._project.root / PROOFS),
             # The proof must run under the interpreter whose versions are measured.
             "python": self._pythons.get(LANES[workload.lane].framework),
-            "further": is_further(self._project.models[workload.model], workload.lane),
+            "proved_as": proved_as(self._project.models[workload.model], workload.lane).name,
             "protocol": protocol.to_json(),
             "facts": machine_facts.asked(self._folder(), self._run, self._machine),
             # On a CPU compiling takes a small part of a run.

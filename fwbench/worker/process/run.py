@@ -17,6 +17,7 @@ from fwbench.machine.disturbances import slowed
 from fwbench.machine.facts import Facts
 from fwbench.meters.imported import also_imported, with_others
 from fwbench.models import CATALOG, Model
+from fwbench.models.project import provable
 from fwbench.parity.store import stamp
 from fwbench.record.lanes import TOOLS, Lane, recorded
 from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measurement, Rank
@@ -106,20 +107,30 @@ def measure(
         with Witness(job["root"], apart) as measuring.witness:
             measurement = measuring.run()
     # Looked up here, as the proof must be of the sources and versions that this process sees.
-    if lane.derived or not lane.parity or job.get("further"):
-        does = f"runs the network in {lane.derived}" if lane.derived else "makes a program that no proof runs"
-        if job.get("further"):
-            does = f"runs another network than the one that stands for {lane.framework} in proofs"
-        reason = f"the lane {lane.name} {does}: each run checks it"
-        proof = {"framework": lane.framework, "state": "derived", "reason": reason}
-    else:
-        proof = stamp(model, lane.framework, Path(job["proofs"]))
+    proof = _proof(model, lane, job)
     if python := job.get("python"):
         proof["python"] = python
     measurement = dataclasses.replace(
         measurement, parity={**measurement.parity, "proof": proof}, settings={**measurement.settings, **job["user"]}
     )
     return measurement, measuring.agreed
+
+
+def _proof(model: Model, lane: Lane, job: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record says of the proof of the lane's network."""
+    named = Model.from_json({**model.to_json(), "name": job.get("proved_as", model.name)})
+    # A further network in the reference's framework is the reference of proofs of its own.
+    candidates = [lane.framework]
+    if named.name != model.name and lane.framework == named.reference:
+        candidates = provable(named)
+    if lane.derived or not lane.parity or not candidates:
+        does = f"runs the network in {lane.derived}" if lane.derived else "makes a program that no proof runs"
+        if not candidates:
+            does = f"runs a further network in {lane.framework}, beside none in another framework"
+        reason = f"the lane {lane.name} {does}: each run checks it"
+        return {"framework": lane.framework, "state": "derived", "reason": reason}
+    stamps = [stamp(named, candidate, Path(job["proofs"])) for candidate in candidates]
+    return {**min(stamps, key=lambda each: each["state"] == "proved"), "framework": lane.framework}
 
 
 class Measuring(Job):
