@@ -13,7 +13,7 @@ from fwbench.meters import sketching
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
-from fwbench.record.measurement import Failure
+from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.metrics import ERRORS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
@@ -213,3 +213,23 @@ def test_a_reference_of_another_shape_loses_nothing_but_the_error(measured, cloc
     found = measured(FakeProgram(clock, output=1.0), {"output": np.ones(5)})
     assert (found.failure, found.parity["check"].keys()) == (None, {"output"})
     assert errors(found)["output_error"].reason == "the lane torch tells no output of the reference's names"
+
+
+def test_what_every_lane_takes_over_is_of_the_first_of_several_networks(monkeypatch):
+    networks = {"eager": "mine.net:Net", "fused": "mine.net:Fused"}
+    two = fwbench.Model("two", inputs=fwbench.normal(3), torch=networks)
+    jobs = []
+
+    def served(self, lane, job, workload, tell, waited=0.0):
+        jobs.append((lane.name, job["workload"]["lane"], job["model"]["networks"]["torch"]))
+        return Measurement(workload)
+
+    monkeypatch.setattr(Workers, "_served", served)
+    made = Workers(machine(), "cpu", {}, Project(Path(), (), {"two": two}))
+    try:
+        low = Workload("torch:fused", "two", precision="bf16")
+        made.measure(low, PROFILES["quick"], lambda stage: None)
+    finally:
+        made.close()
+    writing, measuring = ("torch", "torch", "mine.net:Net"), ("torch:fused", "torch:fused", "mine.net:Fused")
+    assert jobs == [writing, writing, measuring]
