@@ -364,6 +364,11 @@ def _of_package(point: EntryPoint) -> list[Lane]:
             raise UserError(
                 f"{point.value!r} of {package} holds {lane!r}, which is no Lane: upgrade or uninstall {package}."
             )
+        if network(lane.name):
+            raise UserError(
+                f"the lane {lane.name!r} of {package} has a colon in its name, behind which a model's network stands: "
+                f"upgrade or uninstall {package}."
+            )
         if lane.baseline:
             raise UserError(
                 f"the lane {lane.name!r} of {package} claims to be the baseline, which {BASELINE.name!r} is: upgrade "
