@@ -113,23 +113,24 @@ def _words(metric: str) -> str:
 
 
 def unlike(cases: Iterable[Case]) -> list[str]:
-    """Lanes that round differently in one lower precision: a sentence a workload and quantity.
+    """Lanes whose outputs are rounded differently in one lower precision: a sentence a workload.
 
-    A loss is one number, whose error may be small by chance, so it shows nothing.
+    Losses and gradients show nothing: a loss is one number, whose error may be small by chance, and a gradient jumps
+    where rounding carries a unit past the kink of a ReLU.
     """
     sentences = []
     for comparison in comparisons(cases):
         workload = comparison.workload
-        for metric in ("output_error", "gradient_error") if workload.precision in LOWER else ():
-            errors = sorted((error, lane) for lane, case in comparison.lanes.items() if (error := case.value(metric)))
-            if not errors:
-                continue
-            (least, nearest), (most, farthest) = errors[0], errors[-1]
-            if most > UNLIKE * least:
-                sentences.append(
-                    f"{workload.subject} {workload.mode} b{workload.batch_size} in {workload.precision}: {farthest} "
-                    f"has {most / least:.1f} times the {_words(metric)} of {nearest}, {most:.1e} and {least:.1e}"
-                )
+        cases_of = comparison.lanes.items() if workload.precision in LOWER else ()
+        errors = sorted((error, lane) for lane, case in cases_of if (error := case.value(ERRORS["output"])))
+        if not errors:
+            continue
+        (least, nearest), (most, farthest) = errors[0], errors[-1]
+        if most > UNLIKE * least:
+            sentences.append(
+                f"{workload.subject} {workload.mode} b{workload.batch_size} in {workload.precision}: {farthest} has "
+                f"{most / least:.1f} times the output error of {nearest}, {most:.1e} and {least:.1e}"
+            )
     return sentences
 
 
