@@ -7,14 +7,14 @@ from fwbench.frameworks.contract import Program
 from fwbench.meters import sketching
 
 
-def of_inference(program: Program, precision: str) -> dict[str, Any]:
+def of_inference(program: Program, precision: str, **given: Any) -> dict[str, Any]:
     """The sketches of `fwbench.meters.sketching.of_inference`."""
-    return _driven(program, sketching.of_inference(program, precision))
+    return _driven(program, sketching.of_inference(program, precision, **given))
 
 
-def of_training(program: Program, weights, precision: str, mean=float) -> dict[str, Any]:
+def of_training(program: Program, weights, precision: str, **given: Any) -> dict[str, Any]:
     """The sketches of `fwbench.meters.sketching.of_training`."""
-    return _driven(program, sketching.of_training(program, lambda: weights, precision, mean))
+    return _driven(program, sketching.of_training(program, lambda: weights, precision, **given))
 
 
 def _driven(program: Program, parts: Iterator[dict[str, Any]]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fwbench.commands.prove import collected
 from fwbench.errors import UserError, hint
 from fwbench.machine import machine
 from fwbench.models import CATALOG
-from fwbench.models.project import Project, complete
+from fwbench.models.project import Project, complete, unknown_network
 from fwbench.plugin.replaying import extra_info, group, stats
 from fwbench.record import files
 from fwbench.record.fields import parse
@@ -135,6 +135,8 @@ def _project(workload: Workload) -> Project:
     if workload.model not in project.models:
         known = [name for name, model in project.models.items() if complete(model).networks]
         raise UserError(f"unknown model {workload.model!r}: {hint(workload.model, known)}.")
+    if why := unknown_network([project.models[workload.model]], workload.lane):
+        raise UserError(f"{why}.")
     return project
 
 

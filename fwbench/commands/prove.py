@@ -11,7 +11,7 @@ from fwbench import git
 from fwbench.errors import Absent, UserError, hint
 from fwbench.machine import versions
 from fwbench.models import CATALOG, Model
-from fwbench.models.project import Project, complete, provable
+from fwbench.models.project import Project, proofs
 from fwbench.parity.store import Proved, of_suite
 from fwbench.record.lanes import LANES
 from fwbench.record.plain import PlainTest
@@ -61,11 +61,11 @@ def _run(options: argparse.Namespace) -> int:
     project, named, settings = collected(collecting=not (options.models and set(options.models) <= set(CATALOG)))
     others = {**pythons(settings), **given}
     code = 0
-    for model in map(complete, _chosen(options.models, project, named)):
-        candidates = provable(model)
-        if not candidates:
-            print(f"{model.name}: only in {model.reference}, so there is nothing to prove")
-        for candidate in candidates:
+    for chosen in _chosen(options.models, project, named):
+        pairs = proofs(chosen)
+        if not pairs:
+            print(f"{chosen.name}: only in {chosen.reference}, so there is nothing to prove")
+        for model, candidate in pairs:
             here = interpreter(model, candidate, others) == sys.executable
             if here and of_suite(model, candidate) and not is_installed(candidate):
                 print(f"{model.name}: {candidate} is not installed here, so its network is not proved")

@@ -132,16 +132,6 @@ def of_sides(
     return agreement(one, other)
 
 
-def distance(one: Measurement, exact: Measurement) -> float | None:
-    """Relative L2 of two measurements' outputs, whatever their precisions; None where their sketches do not tell."""
-    with suppress(KeyError, TypeError, ValueError):
-        found, known = (Sketch.from_json(m.parity["check"]["output"]) for m in (one, exact))
-        if found.slots.shape == known.slots.shape:
-            far = float(np.linalg.norm(found.slots.astype(np.float64) - known.slots) / np.linalg.norm(known.norms))
-            return far if math.isfinite(far) else None
-    return None
-
-
 def wrong(measurement: Measurement) -> str:
     """What one lane's own check shows to be wrong, so that its times are none of its network; empty: nothing."""
     check, precision = measurement.parity.get("check") or {}, measurement.workload.precision

@@ -9,10 +9,13 @@ The caller makes the step with moved weights, and may measure its memory, which 
 An update is what a step adds to a weight. The second run shows how far rounding can carry a right program: every weight
 moves by some rounding units, and random layers draw other numbers. A result that changes much in it gets a wide bound,
 and one that changes little a narrow one.
+
+The first run's results are also held against those of float64, where somebody has computed them (`errors`).
 """
 
 import dataclasses
 import functools
+import json
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +41,9 @@ _FINE = 768
 # Numbers that get their signs at once.
 _CHUNK = _FINE << 12
 
+# Returns the folded results of float64.
+Exact = Callable[[], Mapping[str, "Folded"]]
+
 # Draws whose first losses are averaged if a training step is random.
 DRAWS = 8
 # A training step may be random if its loss or one of its gradients changes by a larger share than this. Two draws may
@@ -45,7 +51,7 @@ DRAWS = 8
 _LOSS_CHANGE, _GRADIENT_CHANGE = 2.0**-16, 2.0**-6
 
 
-def folded_output(program: Program, samples: int | None = None) -> dict[str, "_Folded"]:
+def folded_output(program: Program, samples: int | None = None) -> dict[str, "Folded"]:
     """Fold the output of the last call.
 
     Args:
@@ -54,8 +60,19 @@ def folded_output(program: Program, samples: int | None = None) -> dict[str, "_F
     return _all_folded({"output": program.output()[... if samples is None else slice(samples)]}, lengths=True)
 
 
+def folded_step(program: Program, weights: Weights) -> dict[str, "Folded"]:
+    """Make the first training step from these weights, and fold its loss and its gradients."""
+    program.restart(weights)
+    program.call_and_wait()
+    return _all_folded({"loss": program.output().ravel(), "gradients": program.gradients()}, lengths=True)
+
+
 def of_inference(
-    program: Program, precision: str, samples: int | None = None, before: dict[str, "_Folded"] | None = None
+    program: Program,
+    precision: str,
+    samples: int | None = None,
+    before: dict[str, "Folded"] | None = None,
+    exact: Exact | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Sketch the output of the last call.
 
@@ -64,10 +81,11 @@ def of_inference(
         precision: of the workload.
         samples: as in `folded_output`.
         before: the output of the same batch before anything was timed.
+        exact: returns what float64 makes of it; None: nobody knows.
 
     Yields:
-        First an empty dict, after which the caller makes a step. Then `output`, a sketch as JSON; and `before`, another
-        one, if the output has changed since then.
+        First an empty dict, after which the caller makes a step. Then `output`, a sketch as JSON; `before`, another
+        one, if the output has changed since then; and `errors` if `exact` is given.
     """
     output = folded_output(program, samples)
     weights = program.weights()
@@ -83,11 +101,15 @@ def of_inference(
     told = _sketches(output, others)
     if before and not np.array_equal(before["output"].slots, output["output"].slots):
         told["before"] = _sketches(before, others)["output"]
-    yield told
+    yield told | ({"errors": errors(output, exact())} if exact else {})
 
 
 def of_training(
-    program: Program, weights: Callable[[], Weights], precision: str, mean: Callable[[float], float] = float
+    program: Program,
+    weights: Callable[[], Weights],
+    precision: str,
+    mean: Callable[[float], float] = float,
+    exact: Exact | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Sketch the first training step from these weights.
 
@@ -96,11 +118,12 @@ def of_training(
         weights: returns the weights of the build.
         precision: of the workload.
         mean: of a value over all ranks.
+        exact: as in `of_inference`.
 
     Yields:
         First an empty dict, after which the caller makes a step. Then `loss`, `updates`, and where there are any
         `gradients` and `statistics`: sketches as JSON. Where the loss is random, `draws`: that of several draws at the
-        same weights.
+        same weights; else `errors` if `exact` is given.
 
     Raises:
         NotImplementedError: the lane cannot start again.
@@ -114,7 +137,7 @@ def of_training(
         program.call_and_wait()
         return loss()
 
-    def results(loss: float, before: Mapping[str, Array], *, lengths: bool = False) -> dict[str, _Folded]:
+    def results(loss: float, before: Mapping[str, Array], *, lengths: bool = False) -> dict[str, Folded]:
         """Fold the loss, gradients, updates and statistics of the step just made.
 
         Args:
@@ -155,7 +178,34 @@ def of_training(
         draws.append(step(given, draw))
         # Two draws may leave a layer unchanged by chance; six more hardly ever do.
         others.append(results(draws[-1], given))
-    yield _sketches(start, others) | ({"draws": draws} if draws else {})
+    told = _sketches(start, others)
+    if draws:
+        told["draws"] = draws
+    elif exact:
+        told["errors"] = errors(start, exact())
+    yield told
+
+
+# A program in float64 may have computed infinities, too.
+@np.errstate(invalid="ignore", over="ignore", divide="ignore")
+def errors(folded: Mapping[str, "Folded"], exact: Mapping[str, "Folded"]) -> dict[str, float]:
+    """The relative L2 distance of each quantity from its exact value, over all numbers of the quantity together.
+
+    A quantity with at most `_FINE` numbers has its exact distance. A larger one has an estimate, whose standard
+    deviation is at most `1 / sqrt(2 * _FINE)`, 2.6 % of it.
+
+    Returns:
+        By quantity that both have, with the same names and sizes of arrays; NaN or infinity where one is not finite, or
+        the exact one is zero.
+    """
+    alike = (
+        (name, one, other)
+        for name, one in folded.items()
+        if (other := exact.get(name)) and (one.names, one.size) == (other.names, other.size)
+    )
+    return {
+        name: float(np.linalg.norm(one.slots - other.slots) / np.linalg.norm(other.norms)) for name, one, other in alike
+    }
 
 
 def _moved(weights: Mapping[str, Array], precision: str) -> Mapping[str, Array]:
@@ -172,8 +222,8 @@ def _moved(weights: Mapping[str, Array], precision: str) -> Mapping[str, Array]:
 
 
 @dataclass(frozen=True)
-class _Folded:
-    """Groups of arrays, each in `_FINE` slots.
+class Folded:
+    """Groups of arrays, each in `_FINE` slots, that can be written to a file and read again.
 
     Attributes:
         norms: length of each group; NaN if `lengths` was false.
@@ -186,22 +236,40 @@ class _Folded:
     size: int | None
 
 
+def write(path: str, results: Mapping[str, Folded]) -> None:
+    """Write folded results to a file of NumPy's."""
+    about = {name: [folded.names, folded.size] for name, folded in results.items()}
+    slots = {f"slots {name}": folded.slots for name, folded in results.items()}
+    norms = {f"norms {name}": folded.norms for name, folded in results.items()}
+    np.savez(path, about=np.array(json.dumps(about)), **slots, **norms)  # type: ignore[arg-type, unused-ignore]
+
+
+def read(path: str) -> dict[str, Folded]:
+    """Read what `write` has written."""
+    with np.load(path) as stored:
+        about = json.loads(stored["about"].item())
+        return {
+            name: Folded(tuple(names), stored[f"slots {name}"], stored[f"norms {name}"], size)
+            for name, (names, size) in about.items()
+        }
+
+
 # A wrong program may have computed infinities.
 @np.errstate(invalid="ignore", over="ignore")
-def _all_folded(results: Mapping[str, Any], *, lengths: bool = False) -> dict[str, _Folded]:
+def _all_folded(results: Mapping[str, Any], *, lengths: bool = False) -> dict[str, Folded]:
     """Fold each result that exists: an array, or arrays by name."""
     existing = {name: result for name, result in results.items() if result is not None and len(result)}
     return {name: _folded(name, result, lengths) for name, result in existing.items()}
 
 
 @np.errstate(invalid="ignore")
-def _difference(one: _Folded, other: _Folded) -> _Folded:
+def _difference(one: Folded, other: Folded) -> Folded:
     """The fold of the difference, as folding is linear. It keeps the first fold's lengths."""
     return dataclasses.replace(one, slots=one.slots - other.slots)
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def _sketches(results: Mapping[str, _Folded], others: Sequence[Mapping[str, _Folded]]) -> dict[str, Any]:
+def _sketches(results: Mapping[str, Folded], others: Sequence[Mapping[str, Folded]]) -> dict[str, Any]:
     """A sketch of each result, as JSON.
 
     Args:
@@ -219,13 +287,13 @@ def _sketches(results: Mapping[str, _Folded], others: Sequence[Mapping[str, _Fol
 
 
 @np.errstate(invalid="ignore")
-def _distances(one: Mapping[str, _Folded], other: Mapping[str, _Folded], quantity: str) -> NDArray[np.float64]:
+def _distances(one: Mapping[str, Folded], other: Mapping[str, Folded], quantity: str) -> NDArray[np.float64]:
     """How far each group of a quantity is from the same group of another run."""
     distances: NDArray[np.float64] = np.linalg.norm(one[quantity].slots - other[quantity].slots, axis=1)
     return distances
 
 
-def _folded(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -> _Folded:
+def _folded(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -> Folded:
     arrays, size = (result, None) if isinstance(result, Mapping) else ({quantity: result}, result.size)
     parts = [list(group) for group in np.array_split(sorted(arrays), min(len(arrays), _GROUPS[quantity]))]
     names = tuple(group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in parts)
@@ -243,7 +311,7 @@ def _folded(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -
         for name in group:
             slots[number] += by_name[name][0]
             squares[number] += by_name[name][1]
-    return _Folded(names, slots, np.sqrt(squares), size)
+    return Folded(names, slots, np.sqrt(squares), size)
 
 
 def _square(flat: Array) -> float:

@@ -54,7 +54,10 @@ class Model:
         proof_batch: samples in proofs in training mode. Default: 8 for a network with running statistics, else 2.
         checkpoint: a file in the format safetensors, by its path from the project's root, with weights under the
             reference's names: the networks are compared at these too.
-        networks: import paths by framework: `torch="mine.net:Net", jax="mine.flax_net:Net"`.
+        networks: import paths by framework: `torch="mine.net:Net", jax="mine.flax_net:Net"`. Several networks in one
+            framework have names: `torch={"eager": "mine.net:Net", "fused": "mine.fused:Net"}`. Each is measured, in
+            lanes such as `torch:fused`; the first one stands for the framework in proofs, and its weights have the
+            names that all of them have.
 
     Raises:
         ValueError: something of this makes no sense; the sentence says what.
@@ -82,10 +85,15 @@ class Model:
         proof_axes: Mapping[str, int] = MappingProxyType({}),
         proof_batch: int | None = None,
         checkpoint: str | None = None,
-        **networks: str,
+        **networks: str | Mapping[str, str],
     ) -> None:
         self.name = name
-        self.networks = networks
+        # One network in each framework; and all of them, by name, where there are several.
+        self.networks = {
+            framework: given if isinstance(given, str) else next(iter(given.values()), "")
+            for framework, given in networks.items()
+        }
+        self.variants = {framework: dict(given) for framework, given in networks.items() if not isinstance(given, str)}
         # A single input has no name.
         self.inputs: dict[str, Input] = {"": inputs} if isinstance(inputs, Input) else dict(inputs)
         self.axes: dict[str, int | tuple[int, ...]] = {
@@ -115,7 +123,13 @@ class Model:
     def _check(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ValueError("a name is made of letters, digits, _, ., + and -, and begins with a letter or a digit")
-        for path in (*self.networks.values(), *(self.loss.values() if isinstance(self.loss, dict) else ())):
+        for framework, given in self.variants.items():
+            if not given:
+                raise ValueError(f"{framework} names no network")
+            for name in given:
+                if not isinstance(name, str) or not _NAME.fullmatch(name):
+                    raise ValueError(f"{name!r} names a network in {framework}; use letters, digits, _, ., + and -")
+        for path in (*self.paths, *(self.loss.values() if isinstance(self.loss, dict) else ())):
             importing.split(path)
         if isinstance(self.weights, str):
             importing.split(self.weights)
@@ -156,6 +170,12 @@ class Model:
             yield self.targets
 
     @property
+    def paths(self) -> list[str]:
+        """The import paths of all its networks."""
+        named = (path for of in self.variants.values() for path in of.values())
+        return list(dict.fromkeys((*self.networks.values(), *named)))
+
+    @property
     def reference(self) -> str:
         """The framework whose names and layouts of weights are the canonical ones: PyTorch, or else the first."""
         return REFERENCE if REFERENCE in self.networks else next(iter(self.networks), REFERENCE)
@@ -187,9 +207,10 @@ class Model:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON primitives."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("inputs", "targets")}
+        fields = {name: value for name, value in vars(self).items() if name not in ("inputs", "targets", "variants")}
         return {
             **fields,
+            **({"variants": self.variants} if self.variants else {}),
             "inputs": {name: given.to_json() for name, given in self.inputs.items()},
             "targets": self.targets.to_json() if self.targets else None,
         }
@@ -199,6 +220,7 @@ class Model:
         """The inverse of `to_json`."""
         fields = dict(data)
         networks, targets = fields.pop("networks"), fields.pop("targets")
+        networks = {**networks, **fields.pop("variants", {})}
         inputs = {name: Input.from_json(given) for name, given in fields.pop("inputs").items()}
         only = inputs.get("")
         return cls(

@@ -1,9 +1,10 @@
 """The project that a run measures: where its modules lie, and its models by name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fwbench.errors import hint
 from fwbench.models.catalog import CATALOG
 from fwbench.models.model import Model
 from fwbench.record import lanes
@@ -39,7 +40,10 @@ class Project:
 
 
 def complete(model: Model, lane: str = "") -> Model:
-    """The model, with networks from installed lanes in the frameworks for which it names none itself.
+    """The model as a lane runs it: with one network in each framework.
+
+    Of several in a framework it is the one that the lane names, or else the first. In frameworks for which the model
+    names none itself, it has those of installed lanes.
 
     Args:
         lane: that the model is run in: the networks of other derived lanes are left out, as an interpreter that lacks
@@ -47,12 +51,56 @@ def complete(model: Model, lane: str = "") -> Model:
     """
     # The model's own networks come first, to keep their order, and again last, to win.
     networks = model.networks | lanes.networks(model.name) | model.networks
+    if name := lanes.network(lane):
+        framework = lanes.LANES[lane].source
+        networks[framework] = model.variants.get(framework, {}).get(name, networks.get(framework, ""))
     derived = {
         each.framework: networks[each.derived]
         for each in lanes.LANES.values()
-        if each.derived in networks and lane in ("", each.name)
+        if each.derived in networks and lane.partition(":")[0] in ("", each.name)
     }
-    return Model.from_json({**model.to_json(), "networks": networks | derived | networks})
+    return Model.from_json({**model.to_json(), "variants": {}, "networks": networks | derived | networks})
+
+
+def is_further(model: Model, lane: str) -> bool:
+    """Whether a lane runs another network than the one that stands for its framework in proofs."""
+    named = list(model.variants.get(lanes.LANES[lane].source, {}))
+    return bool(lanes.network(lane)) and lanes.network(lane) != named[0]
+
+
+def proved_as(model: Model, lane: str) -> Model:
+    """The model as proofs of a lane's network have it; with a further network its name is `block+torch.fused`."""
+    whole = complete(model, lane)
+    if not is_further(model, lane):
+        return whole
+    name = f"{model.name}+{lanes.LANES[lane].source}.{lanes.network(lane)}"
+    return Model.from_json({**whole.to_json(), "name": name})
+
+
+def proofs(model: Model) -> list[tuple[Model, str]]:
+    """Each proof that a model can have: the model as `proved_as` has it, and the framework that is the candidate.
+
+    A network that is a further one in its framework is proved as the first one is. So one in the reference's framework
+    is the reference of its proofs.
+    """
+    first = complete(model)
+    pairs = [(first, candidate) for candidate in provable(first)]
+    for framework, names in model.variants.items():
+        lane = next(lane.name for lane in lanes.LANES.values() if lane.framework == framework)
+        for name in list(names)[1:]:
+            own = proved_as(model, f"{lane}:{name}")
+            pairs += [(own, each) for each in provable(own) if framework in (each, own.reference)]
+    return pairs
+
+
+def unknown_network(models: Iterable[Model], lane: str) -> str:
+    """Why a lane can run none of these models: half a sentence; empty if it names no network, or one that there is."""
+    name, framework = lanes.network(lane), lanes.LANES[lane].source
+    known = dict.fromkeys(name for model in models for name in model.variants.get(framework, {}))
+    if not name or name in known:
+        return ""
+    hinted = hint(name, known) if known else f"name several as in {framework}={{'eager': 'mine.net:Net', ...}}"
+    return f"no model has a network {name!r} in {framework}, which the lane {lane!r} names: {hinted}"
 
 
 def provable(model: Model) -> list[str]:

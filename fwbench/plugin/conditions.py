@@ -204,10 +204,11 @@ def _followed(models: Sequence[Model], project: Project) -> tuple[dict[str, str]
     # The same import path as in workers.
     sys.path[:0] = map(str, project.path)
     try:
-        for model in map(complete, models):
+        for model in models:
             if model != CATALOG.get(model.name):
                 losses = [] if isinstance(model.loss, str) else model.loss.values()
-                parts = sources(path for path in (*model.networks.values(), *losses) if ":" in path)
+                paths = (*complete(model).networks.values(), *model.paths, *losses)
+                parts = sources(path for path in paths if ":" in path)
                 files |= parts.files
                 imported[model.name] = list(parts.distributions)
     finally:

@@ -108,6 +108,7 @@ def _write_summary(terminal: Any, session: Session) -> None:
     numbers = terminal.verbosity > 0 or not answered or session.selection.study is not None
     tables = (
         answered,
+        summary.priced(measurements),
         summary.table(measurements) if numbers else [],
         summary.epochs(measurements, session.selection.study),
         summary.devices(measurements) if numbers else [],

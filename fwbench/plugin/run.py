@@ -20,7 +20,7 @@ from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
 from fwbench.models import CATALOG
-from fwbench.models.project import Project
+from fwbench.models.project import Project, unknown_network
 from fwbench.plugin import ending, marked, plain, plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
 from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of
@@ -167,6 +167,9 @@ class Run:
             if name not in self.project.models:
                 known = [name for name, model in self.project.models.items() if model.parameters or name not in CATALOG]
                 raise pytest.UsageError(f"unknown model {name!r} in --fwbench-models: {hint(name, known)}.")
+        for lane in self.selection.asked.get("lanes", ()):
+            if why := unknown_network(self.project.models.values(), lane):
+                raise pytest.UsageError(f"--fwbench-lanes: {why}.")
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Keep tests that were left out on purpose from counting as missing."""

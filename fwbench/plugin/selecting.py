@@ -51,7 +51,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         )
     lanes = _values(config, "--fwbench-lanes", "lane")
     known = [lane.name for lane in LANES.values() if not lane.internal]
-    for unknown in (lane for lane in lanes if lane not in known):
+    for unknown in (lane for lane in lanes if lane not in LANES or lane.partition(":")[0] not in known):
         raise pytest.UsageError(f"unknown lane {unknown!r} in --fwbench-lanes: {hint(unknown, known)}.")
     asked = {"lanes": lanes, "models": models, "batch_sizes": _values(config, "--fwbench-batch-sizes", "batch_size")}
     settings = {"precision": precisions, "target": target} | {n: v for n, v in given.items() if n in FIELDS}

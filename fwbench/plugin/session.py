@@ -90,6 +90,7 @@ class Session:
             facts=facts,
             compiled=self.caches.path if self.caches else None,
             keep=keep,
+            lowers=selection.lowers,
         )
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)

@@ -8,7 +8,7 @@ import pytest
 
 from fwbench.errors import hint
 from fwbench.models import Model
-from fwbench.models.project import Project, complete, provable
+from fwbench.models.project import Project, proofs
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import HARNESS_MODES, MODES, Workload
 from fwbench.suite.selection import Selection
@@ -76,11 +76,11 @@ def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
         ValueError: a model is none, or has one network alone.
     """
     networks = []
-    for model in map(complete, _models(marker, project)):
-        others = provable(model)
-        if not others:
+    for model in _models(marker, project):
+        pairs = proofs(model)
+        if not pairs:
             raise ValueError(f"{model.name} has a network in {model.reference} alone, so there is nothing to prove")
-        networks += [Candidate(model, framework) for framework in others]
+        networks += [Candidate(named, framework) for named, framework in pairs]
     return networks
 
 
@@ -100,7 +100,11 @@ def parametrize(metafunc: pytest.Metafunc, subjects: Sequence[Subject]) -> None:
             id="fault" if isinstance(subject, str) else subject.id,
             marks=[
                 getattr(pytest.mark, _SPREAD)(subject),
-                *(getattr(pytest.mark, row[name]) for name in ("framework", "mode") if isinstance(subject, Workload)),
+                *(
+                    getattr(pytest.mark, row[name].partition(":")[0])
+                    for name in ("framework", "mode")
+                    if isinstance(subject, Workload)
+                ),
             ],
         )
         for subject, row in zip(subjects, rows, strict=True)

@@ -21,7 +21,7 @@ GROUP = "fwbench.lanes"
 # The variable that names the folder in which a derived lane keeps exported networks.
 EXPORTS = "FWBENCH_EXPORTS"
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?::[A-Za-z0-9][\w.+-]*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,8 @@ class Lane(Decoded):
     """A framework as users run it.
 
     Attributes:
-        name: on the command line, in ids and in records; letters, digits, `_`, `.` and `-`.
+        name: on the command line, in ids and in records; letters, digits, `_`, `.` and `-`. `LANE:NETWORK` where
+            a model has several networks in its framework.
         framework: a Python name, under which models name their networks: `Model(..., numpy="mine.net:Net")`. The
             lanes of one framework share an interpreter.
         title: for readers.
@@ -105,6 +106,11 @@ class Lane(Decoded):
                 raise ValueError(
                     f"{path!r} of the lane {self.name!r} is no import path: write it as package.module:name"
                 )
+
+    @property
+    def source(self) -> str:
+        """The framework in which models name the networks that it runs."""
+        return self.derived or self.framework
 
     def in_ranks(self, devices: int, device: str) -> bool:
         """Whether a workload over so many devices of a host is run by a process for each."""
@@ -274,6 +280,9 @@ BASELINE = next(lane for lane in OWN.values() if lane.baseline)
 class Lanes(Mapping[str, Lane]):
     """fwbench's own lanes and those of installed packages, by name.
 
+    `LANE:NETWORK`, such as `torch:fused`, is the lane that runs this one of several networks that a model has in its
+    framework. It is not listed, as only the model knows the names.
+
     Packages are looked for when something first asks for more than an own lane, which costs some milliseconds.
 
     Raises:
@@ -281,7 +290,13 @@ class Lanes(Mapping[str, Lane]):
     """
 
     def __getitem__(self, name: str) -> Lane:
-        return OWN[name] if name in OWN else self._all[name]
+        own, _, of_model = name.partition(":")
+        lane = OWN[own] if own in OWN else self._all[own]
+        if name == own:
+            return lane
+        if not _NAME.fullmatch(name):
+            raise KeyError(name)
+        return dataclasses.replace(lane, name=name, title=f"{lane.title}: {of_model}", baseline=False)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all)
@@ -318,6 +333,11 @@ def of_profile(profile: str, device: str, frameworks: Container[str]) -> tuple[s
     )
 
 
+def network(lane: str) -> str:
+    """The name of the network in a lane's name; empty where it has none."""
+    return lane.partition(":")[2]
+
+
 def networks(model: str) -> dict[str, str]:
     """Import paths, by framework, of the networks that packages with lanes bring for the model of this name."""
     return {lane.framework: lane.networks[model] for lane in LANES.values() if model in lane.networks}
@@ -343,6 +363,11 @@ def _of_package(point: EntryPoint) -> list[Lane]:
         if not isinstance(lane, Lane):
             raise UserError(
                 f"{point.value!r} of {package} holds {lane!r}, which is no Lane: upgrade or uninstall {package}."
+            )
+        if network(lane.name):
+            raise UserError(
+                f"the lane {lane.name!r} of {package} has a colon in its name, behind which a model's network stands: "
+                f"upgrade or uninstall {package}."
             )
         if lane.baseline:
             raise UserError(

@@ -101,8 +101,20 @@ METRICS = {
         "1", "lower", "of several ranks, by how much the slowest one's median latency is above the fastest one's"
     ),
     "communication_time": Description("s", "lower", "of a step over several devices, in which they exchange gradients"),
+    "output_error": Description(
+        "1", "lower", "distance of the output from that of float64 at the same weights and inputs, over its length"
+    ),
+    "loss_error": Description(
+        "1", "lower", "distance of the first step's loss from that of float64 at the same weights and batch, over it"
+    ),
+    "gradient_error": Description(
+        "1", "lower", "distance of the first step's gradients from those of float64, over the length of these"
+    ),
     "bare_loop_ratio": Description("1", "lower", "latency of a fixed step, over that of the same step in a bare loop"),
 }
+
+# The error of each quantity against float64, of runs that measure a workload in a lower precision than fp32.
+ERRORS = {"output": "output_error", "loss": "loss_error", "gradients": "gradient_error"}
 
 # What a lane's first benchmark tells of the machine.
 CEILINGS = ("matrix_product_rate", "compute_ceiling", "memory_bandwidth")

@@ -14,6 +14,8 @@ MODES = ("inference", *TRAINING)
 HARNESS_MODES = ("dispatch", "fixed")
 # The most exact first.
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
+# Those that are faster than fp32 and have larger errors, which their rows state.
+LOWER = ("tf32", "bf16")
 DEVICES = ("cpu", "gpu")
 OPTIMIZERS = ("adam", "sgd")
 WEIGHTS = ("drawn", "pretrained")

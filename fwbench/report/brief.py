@@ -43,6 +43,7 @@ def table(rows: Sequence[Answer]) -> Table:
 
         return Column(f"least {name}", lane_and_multiple)
 
+    precise = {answer.workload.precision for answer in rows} - {"fp32"}
     answered = {question.name for question in QUESTIONS for answer in rows if question.name in answer.least}
     return tabulate(
         "brief-answers",
@@ -50,6 +51,7 @@ def table(rows: Sequence[Answer]) -> Table:
         "",
         (
             *workload_columns(rows),
+            *([Column[Answer]("precision", lambda answer: answer.workload.precision)] if precise else []),
             Column("answer", cell),
             Column("against", lambda answer: answer.second if answer.weighed else None),
             *(best(question.name) for question in QUESTIONS if question.name in answered),

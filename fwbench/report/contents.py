@@ -11,9 +11,9 @@ from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import MODES
-from fwbench.report import answers, calls, fits, limits, ratios, scaling, summary, units
+from fwbench.report import answers, calls, fits, limits, precisions, ratios, scaling, summary, units
 from fwbench.report.cases import Case, Setting, grouped, measured, reasons
-from fwbench.report.evidence import WORDS, doubts, nearest, tally
+from fwbench.report.evidence import WORDS, doubts, tally
 from fwbench.report.tables import Column, Table, tabulate
 
 
@@ -28,6 +28,7 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
         calls.summary(of_mode["inference"], baseline),
         calls.table("inference", "Table II: inference", of_mode["inference"], baseline),
         calls.table("training-steps", "Training steps", of_mode["train_step"], baseline),
+        precisions.table(precisions.prices(cases)),
         calls.table("other-modes", "Modes that this fwbench does not know", unknown, baseline),
         fits.final_epochs(of_mode["fit"]),
         fits.all_epochs(of_mode["fit"]),
@@ -51,7 +52,7 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
 def remarks(setting: Setting) -> list[str]:
     """What a reader must know before the numbers: what is missing, and where a number may not be the machine's."""
     made = [m for case in setting.cases for m in case.measurements]
-    evidence = [*doubts(setting.cases), *nearest(setting.cases)]
+    evidence = [*doubts(setting.cases), *precisions.unlike(setting.cases)]
     return [*evidence, *missing(setting), *summary.cautions(made), *summary.overhead(made)]
 
 

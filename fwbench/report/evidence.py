@@ -1,14 +1,12 @@
 """What shows that two lanes compute the same function, and why some lanes must not be compared."""
 
-import dataclasses
 import itertools
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from fwbench.compare.agreement import Agreement, agreement, distance
-from fwbench.record.lanes import BASELINE
+from fwbench.compare.agreement import Agreement, agreement
 from fwbench.record.measurement import Measurement
 from fwbench.report.cases import Case, comparisons, grouped, in_words
 
@@ -188,37 +186,6 @@ def doubts(given: Iterable[Case]) -> list[str]:
             "them in float64"
         )
     return sentences
-
-
-def nearest(given: Iterable[Case]) -> list[str]:
-    """How far outputs in bf16 or TF32 are from those in float64, else float32, of the same run: a line a workload."""
-    exact = {comparison.workload: comparison.lanes for comparison in comparisons(given)}
-    sentences = []
-    for workload, lanes in exact.items():
-        better = (dataclasses.replace(workload, precision=name) for name in ("fp64", "fp32"))
-        known = next((each for each in better if each in exact), None)
-        if known is None or workload.precision in ("fp64", "fp32"):
-            continue
-        reference = exact[known].get(BASELINE.name) or next(iter(exact[known].values()))
-        found = {lane: _distance(case, reference) for lane, case in lanes.items()}
-        far = sorted((distance, lane) for lane, distance in found.items() if distance is not None)
-        if len(far) > 1:
-            each = ", ".join(f"{lane} by {distance:.1e}" for distance, lane in far)
-            sentences.append(
-                f"{workload.subject} {workload.mode} b{workload.batch_size}: outputs in {workload.precision} differ "
-                f"from {reference.workload.lane}'s in {known.precision}: {each} (estimates, good to a tenth)"
-            )
-    return sentences
-
-
-def _distance(one: Case, reference: Case) -> float | None:
-    """How far outputs lie from those of a more precise lane that began alike; the largest of all processes."""
-    distances = (
-        distance(first, second)
-        for first, second in itertools.product(one.measurements, reference.measurements)
-        if _start(first) == _start(second) and first.parity.get("weights") == second.parity.get("weights")
-    )
-    return max((each for each in distances if each is not None), default=None)
 
 
 def tally(given: Iterable[Case]) -> dict[str, str]:

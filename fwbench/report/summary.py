@@ -8,10 +8,10 @@ from fwbench.machine.disturbances import CAUSES, LOAD, capped, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
-from fwbench.report import brief, calls, fits, ratios, scaling, units
+from fwbench.report import brief, calls, fits, precisions, ratios, scaling, units
 from fwbench.report.answers import answers
 from fwbench.report.cases import baseline, cases, grouped, reasons, title
-from fwbench.report.evidence import doubts, nearest
+from fwbench.report.evidence import doubts
 from fwbench.report.limits import above, matrix_products
 from fwbench.report.tables import Table
 from fwbench.report.tables import lines as for_terminal
@@ -39,6 +39,11 @@ def answered(measurements: Sequence[Measurement]) -> list[str]:
     """The lines of the table of answers: which lane is faster in each workload; none if no two lanes are compared."""
     rows = answers(cases(m for m in measurements if m.workload.mode != "fit"))
     return for_terminal(brief.table(rows)) if any(row.weighed for row in rows) else []
+
+
+def priced(measurements: Sequence[Measurement]) -> list[str]:
+    """The lines of the table of lower precisions: their speed over fp32's, and their errors; none if there are none."""
+    return for_terminal(precisions.table(precisions.prices(cases(measurements)), brief=True))
 
 
 def table(measurements: Sequence[Measurement]) -> list[str]:
@@ -89,7 +94,7 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
 def every_note(measurements: Sequence[Measurement]) -> list[str]:
     """What a reader of the table must know: what to mind, why cells are empty, what the harness cost."""
     measured = [m for m in measurements if not m.failure]
-    lines = [*doubts(cases(measured)), *nearest(cases(measured)), *cautions(measured)]
+    lines = [*doubts(cases(measured)), *precisions.unlike(cases(measured)), *cautions(measured)]
     of_calls = cases(m for m in measured if m.workload.mode != "fit")
     lane = baseline(of_calls)
     if lane not in (None, BASELINE.name):

@@ -36,7 +36,8 @@ def cost(workload: Workload, threads: int) -> Cost | None:
     # Compiling for a GPU takes as long on a machine without one.
     device = "gpu" if workload.target else workload.device
     # A lane from another package is assumed to compile as JAX does.
-    known = lane.name if (device, lane.name, "", mode) in table else "noop" if lane.internal else "jax"
+    own = lane.name.partition(":")[0]
+    known = own if (device, own, "", mode) in table else "noop" if lane.internal else "jax"
     ready, call, sample = table.get((device, known, workload.model, mode)) or table[device, known, "", mode]
     call += sample * workload.batch_size * (_THREADS / threads if device == "cpu" else 1)
     if workload.mode != "fit":

@@ -12,8 +12,8 @@ from fwbench.errors import UserError
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import complete
 from fwbench.record.fields import Field, fields
-from fwbench.record.lanes import LANES, of_profile
-from fwbench.record.workload import FIELDS, MODES, Workload
+from fwbench.record.lanes import LANES, network, of_profile
+from fwbench.record.workload import FIELDS, LOWER, MODES, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.studies import Part
 
@@ -120,6 +120,14 @@ class Selection:
             )
         )
 
+    def lowers(self, workload: Workload) -> bool:
+        """Whether the run measures this workload's model and mode in a lower precision than fp32, too."""
+        asked = [self.settings.get("precision", ())]
+        if workload.mode in MODES and not asked[0]:
+            parts = (part for part in self.suite if part.mode == workload.mode and workload.model in part.models)
+            asked += [part.settings.get("precision", ()) for part in parts]
+        return any(precision in LOWER for precisions in asked for precision in precisions)
+
     def of_test(self, model: Model, mode: str, batch_sizes: Sequence[int], lanes: Sequence[str]) -> list[Workload]:
         """Every combination that a test of its own asks for.
 
@@ -135,7 +143,7 @@ class Selection:
         if not part.models:
             return []
         if lanes:
-            chosen = [lane for lane in part.lanes if lane in lanes]
+            chosen = [lane for lane in _with_networks(model, part.lanes) if lane in _with_networks(model, lanes)]
         elif part.lanes:
             networks = complete(model).networks
             chosen = [lane for lane in part.lanes if LANES[lane].framework in networks]
@@ -161,6 +169,7 @@ class Selection:
         return dataclasses.replace(part, **changes)
 
     def _of(self, part: Part, model: Model, lanes: Sequence[str]) -> list[Workload]:
+        lanes = _with_networks(model, lanes)
         # The lanes that price the harness have nothing to spread.
         numbers = self.devices if part.mode in MODES else (1,)
         for lane in lanes if max(numbers) > 1 else ():
@@ -192,6 +201,18 @@ class Selection:
             for lane in lanes
         ]
         return [workload for workload in workloads if workload.weights == "drawn" or model.published]
+
+
+def _with_networks(model: Model, lanes: Iterable[str]) -> list[str]:
+    """The lanes, each once for each of the networks if the model has several in its framework."""
+    every: list[str] = []
+    for lane in lanes:
+        names, asked = model.variants.get(LANES[lane].source, {}), network(lane)
+        if asked:
+            every += [lane] if asked in names else []
+        else:
+            every += [f"{lane}:{name}" for name in names] or [lane]
+    return list(dict.fromkeys(every))
 
 
 # The fields that `--fwbench-set` may set.

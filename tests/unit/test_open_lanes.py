@@ -254,6 +254,7 @@ def test_a_package_may_bring_several_lanes(package):
         ("LANE = 3", "of some-lanes holds 3, which is no Lane"),
         (f"LANE = {lane('torch')}", "some-lanes and fwbench both have a lane 'torch'"),
         (f"LANE = {lane(baseline=True)}", "the lane 'mine' of some-lanes claims to be the baseline"),
+        (f"LANE = {lane(name='mine:a')}", "the lane 'mine:a' of some-lanes has a colon in its name"),
         (f"LANE = {lane(name='a b')}", "a lane's name is made of letters, digits, _, . and -, and 'a b' is not"),
         (f"LANE = {lane(framework='my-framework')}", "is a Python name, and 'my-framework' is not"),
         (f"LANE = {lane(adapter='mine')}", "'mine' of the lane 'mine' is no import path"),

@@ -237,6 +237,71 @@ def test_a_step_that_only_moves_far_is_not_random():
 
 
 def test_losses_are_means_over_all_ranks():
-    whole, half = (of_training(Regression(), WEIGHTS, "fp32", mean) for mean in (float, lambda loss: loss / 2))
+    whole, half = (of_training(Regression(), WEIGHTS, "fp32", mean=mean) for mean in (float, lambda loss: loss / 2))
     slots = [Sketch.from_json(found["loss"]).slots for found in (whole, half)]
     np.testing.assert_allclose(slots[1], slots[0] / 2, rtol=1e-6)
+
+
+def folded(**results):
+    return sketching._all_folded(results, lengths=True)
+
+
+@pytest.mark.parametrize(("size", "within"), [(5, 1e-12), (768, 1e-12), (10**5, 0.08)])
+@pytest.mark.parametrize("share", [1e-7, 1e-2, 1.0])
+def test_an_error_is_the_distance_over_the_length_of_what_is_exact(size, within, share):
+    exact = RNG.standard_normal(size)
+    noise = RNG.standard_normal(size)
+    found = sketching.errors(folded(output=exact + share * noise), folded(output=exact))
+    assert found["output"] == pytest.approx(share * np.linalg.norm(noise) / np.linalg.norm(exact), rel=within)
+
+
+def test_the_error_of_gradients_is_that_of_all_of_them_together():
+    exact = {"large": RNG.standard_normal(500), "small": 1e-3 * RNG.standard_normal(400)}
+    off = {"large": exact["large"], "small": 2 * exact["small"]}
+    found = sketching.errors(folded(gradients=off), folded(gradients=exact))
+    length = np.linalg.norm(np.concatenate([*exact.values()]))
+    assert found == {"gradients": pytest.approx(np.linalg.norm(exact["small"]) / length, rel=1e-6)}
+
+
+@pytest.mark.parametrize(("one", "exact"), [(np.nan, 1.0), (1.0, np.inf), (1.0, 0.0)])
+def test_an_error_of_what_is_not_finite_or_zero_is_not_finite(one, exact):
+    assert not np.isfinite(sketching.errors(folded(loss=np.array([one])), folded(loss=np.array([exact])))["loss"])
+
+
+def test_arrays_of_other_names_or_sizes_have_no_error():
+    loss = np.ones(1)
+    for one, other in ((np.ones(3), np.ones(4)), ({"a": np.ones(3)}, {"b": np.ones(3)})):
+        assert sketching.errors(folded(output=one, loss=loss), folded(output=other, loss=loss)) == {"loss": 0.0}
+
+
+def test_a_file_of_folded_results_is_read_as_it_was_written(tmp_path):
+    written = folded(output=RNG.standard_normal(1000), gradients={"a.b": np.ones(3), "c": np.zeros((2, 2))})
+    sketching.write(str(tmp_path / "exact.npz"), written)
+    read = sketching.read(str(tmp_path / "exact.npz"))
+    assert read.keys() == written.keys()
+    for name, each in written.items():
+        assert (read[name].names, read[name].size) == (each.names, each.size)
+        np.testing.assert_array_equal(read[name].slots, each.slots)
+        np.testing.assert_array_equal(read[name].norms, each.norms)
+
+
+def test_errors_are_of_the_first_step_and_of_the_output_before_weights_move():
+    exact = sketching.folded_step(Regression(), WEIGHTS)
+    assert of_training(called(Regression()), WEIGHTS, "bf16", exact=lambda: exact)["errors"] == {
+        "loss": 0.0,
+        "gradients": 0.0,
+    }
+    nearby = {**WEIGHTS, "w": WEIGHTS["w"] * np.float32(1.01)}
+    found = of_training(called(Regression()), nearby, "bf16", exact=lambda: exact)["errors"]
+    assert all(1e-4 < error < 0.1 for error in found.values())
+    forward = called(Forward())
+    exact = {"output": folded(output=forward.result * 1.5)["output"]}
+    assert of_inference(forward, "bf16", exact=lambda: exact)["errors"] == {"output": pytest.approx(1 / 3)}
+    assert "errors" not in of_inference(called(Forward()), "bf16")
+
+
+def test_a_random_step_has_no_errors():
+    exact = sketching.folded_step(Regression(), WEIGHTS)
+    found = of_training(called(Regression(dropout=0.5)), WEIGHTS, "fp32", exact=lambda: exact)
+    assert "draws" in found
+    assert "errors" not in found

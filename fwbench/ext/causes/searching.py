@@ -18,7 +18,7 @@ from fwbench.ext.causes.series import Players, Subject, of_plain, of_workload
 from fwbench.ext.causes.steps import ERROR, Search
 from fwbench.machine import machine
 from fwbench.models import CATALOG
-from fwbench.models.project import Project, complete
+from fwbench.models.project import Project, complete, unknown_network
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
@@ -119,6 +119,8 @@ def asked(options: argparse.Namespace) -> Asked:
     known = [name for name, model in project.models.items() if complete(model).networks]
     if workload.model not in known:
         raise UserError(f"unknown model {workload.model!r}: {hint(workload.model, known)}.")
+    if why := unknown_network([project.models[workload.model]], workload.lane):
+        raise UserError(f"{why}.")
     if lane.framework not in others and not is_installed(lane.framework):
         raise UserError(f"{lane.framework}, which the lane {workload.lane} needs, is not installed here: install it.")
     python = others.get(lane.framework, sys.executable)

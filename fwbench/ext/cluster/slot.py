@@ -80,6 +80,7 @@ class Slot:
                 project,
                 fit_batch=selection.fit_batch,
                 patience=selection.patience,
+                lowers=selection.lowers,
             )
         return several(self._workers.measure, selection.processes)(workload, protocol, self._stages.append)
 

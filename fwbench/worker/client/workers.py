@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ from fwbench.machine import facts as machine_facts
 from fwbench.machine.host import cpus_near
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.models import CATALOG
-from fwbench.models.project import Project, complete
+from fwbench.models.project import Project, complete, proved_as
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import FALLBACK, WAITING, Failure, Measurement
 from fwbench.record.storage import PROOFS
-from fwbench.record.workload import Workload
+from fwbench.record.workload import LOWER, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.client.fallback import Flags, added, again, compilers_fault, milder, stated
 from fwbench.worker.client.scratch import Scratch
@@ -51,6 +52,8 @@ class Workers:
             measurement still compiles for itself. None: nothing is collected.
         keep: whether programs for a GPU are kept for later processes, which load them; else each process compiles, and
             so draws its own kernels where compilers choose them by timing.
+        lowers: whether a workload in fp32 is measured in a lower precision, too. Both then state their errors against
+            float64.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Workers:
         facts: Path | None = None,
         compiled: Path | None = None,
         keep: bool = False,
+        lowers: Callable[[Workload], bool] = lambda workload: False,
     ) -> None:
         self._machine = machine
         self._project = project
@@ -83,6 +87,9 @@ class Workers:
         self._unfit: dict[Workload, tuple[int, ...]] = {}
         # Files with models' initial values, by a workload with only the fields that these values depend on.
         self._starts: dict[Workload, str | None] = {}
+        self._lowers = lowers
+        # What float64 makes of each workload, by the workload without its lane (`Job.exact`).
+        self._exacts: dict[Workload, dict[str, str]] = {}
         self._scratch: Scratch | None = None
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
@@ -139,6 +146,8 @@ class Workers:
         """Measure a workload without changing its batch, with as many fallback flags as it needs."""
         lane, job = LANES[workload.lane], self.job(workload, protocol)
         job["start"] = self._start(workload, job)
+        if self._states_errors(workload, protocol):
+            job["exact"] = self._exact(workload, job, tell)
         needed, why = self._needed.get(workload, ((), ""))
         first: Measurement | None = None
         if not needed:
@@ -215,21 +224,61 @@ class Workers:
         start = Workload(model.reference, workload.model, seed=workload.seed, axes=workload.axes)
         if start not in self._starts:
             file = str(self._temporary(f"initial-{len(self._starts)}.npz"))
-            candidates = (
-                next((lane for lane in LANES.values() if lane.framework == framework), None)
-                for framework in dict.fromkeys((model.reference, *model.networks))
+            written = (
+                self._write(lane, start, {**job, "save": file}) is None for lane in self._writers(workload.model)
             )
-            written = (self._wrote(lane, start, {**job, "save": file}) for lane in candidates if lane)
             self._starts[start] = file if any(written) else None
         return self._starts[start]
 
-    def _wrote(self, lane: Lane, start: Workload, job: Mapping[str, Any]) -> bool:
-        """Let a lane write its network's initial values; return whether it did."""
-        workload = dataclasses.replace(start, lane=lane.name)
-        own = {**job, "workload": workload.to_json()}
+    def _states_errors(self, workload: Workload, protocol: Protocol) -> bool:
+        """Whether a measurement states its errors against float64.
+
+        One in a lower precision than fp32 does, and one in fp32 if the run has it in a lower precision, too. Not epochs
+        of training, whose errors add up; and not a workload over several devices, none of which has the whole result.
+        """
+        if (
+            protocol.smoke
+            or protocol.programs
+            or workload.devices > 1
+            or workload.mode not in ("inference", "train_step")
+        ):
+            return False
+        return workload.precision in LOWER or (workload.precision == "fp32" and self._lowers(workload))
+
+    def _exact(self, workload: Workload, job: Mapping[str, Any], tell: Callable[[str], None]) -> dict[str, str]:
+        """What float64 makes of a workload (`Job.exact`), computed once for all lanes and precisions.
+
+        The reference computes it, or else the first other framework of the model that can.
+        """
+        asked = dataclasses.replace(workload, lane="", precision="fp64")
+        if asked not in self._exacts:
+            tell("float64")
+            file = str(self._temporary(f"exact-{len(self._exacts)}.npz"))
+            reasons = []
+            for lane in self._writers(workload.model):
+                if (failure := self._write(lane, asked, {**job, "write_exact": file})) is None:
+                    self._exacts[asked] = {"file": file, "lane": lane.name}
+                    break
+                reasons.append(f"{lane.name}: {failure.message}")
+            else:
+                said = "; ".join(reasons) or "the model has no network"
+                self._exacts[asked] = {"reason": f"nothing computes it in float64 ({said})"}
+        return self._exacts[asked]
+
+    def _writers(self, model: str) -> Iterator[Lane]:
+        """The first lane of each framework that the model has a network in, the reference's before all others."""
+        known = self._project.models[model]
+        for framework in dict.fromkeys((known.reference, *known.networks)):
+            yield from itertools.islice((lane for lane in LANES.values() if lane.framework == framework), 1)
+
+    def _write(self, lane: Lane, asked: Workload, job: Mapping[str, Any]) -> Failure | None:
+        """Let a lane write a file that other measurements read; return why it did not."""
+        workload = dataclasses.replace(asked, lane=lane.name)
+        model = complete(self._project.models[workload.model], lane.name)
+        own = {**job, "workload": workload.to_json(), "model": model.to_json()}
         # A worker that hangs while it ends would keep this job waiting until its deadline.
         self._settle()
-        return self._served(lane, own, workload, lambda stage: None).failure is None
+        return self._served(lane, own, workload, lambda stage: None).failure
 
     def _together(
         self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]
@@ -278,6 +327,7 @@ class Workers:
             "proofs": str(self._project.root / PROOFS),
             # The proof must run under the interpreter whose versions are measured.
             "python": self._pythons.get(LANES[workload.lane].framework),
+            "proved_as": proved_as(self._project.models[workload.model], workload.lane).name,
             "protocol": protocol.to_json(),
             "facts": machine_facts.asked(self._folder(), self._run, self._machine),
             # On a CPU compiling takes a small part of a run.

@@ -1,5 +1,7 @@
 """After the timed passes: what the program computed, and which program it was."""
 
+import functools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -10,12 +12,13 @@ from fwbench.frameworks.contract import Program
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.optional import Rotating
 from fwbench.meters.remembering import fix, probe, vary
-from fwbench.meters.sketching import folded_output, free_signs, of_inference, of_training
+from fwbench.meters.sketching import Exact, folded_output, free_signs, of_inference, of_training, read
 from fwbench.models import Model, ModelError
 from fwbench.models.inputs import too_large
 from fwbench.models.weights import Weights, digest
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.measurement import Failure, unavailable
+from fwbench.record.measurement import Failure, Metric, unavailable
+from fwbench.record.metrics import ERRORS
 from fwbench.record.workload import HARNESS_MODES, Workload
 from fwbench.worker.process.building import starting_weights
 from fwbench.worker.process.job import Job
@@ -90,11 +93,11 @@ def sketch(
 
     def sketching() -> Iterator[dict[str, Any]]:
         feed()
-        precision = job.workload.precision
+        precision, exact = job.workload.precision, _exact(job)
         if job.workload.mode == "inference":
-            yield from of_inference(program, precision, _samples(job), job.first_output)
+            yield from of_inference(program, precision, _samples(job), job.first_output, exact)
         else:
-            yield from of_training(program, lambda: starting_weights(job), precision, job.mean)
+            yield from of_training(program, lambda: starting_weights(job), precision, job.mean, exact)
 
     def next_part(step: Callable[[], None] = lambda: None) -> dict[str, Any]:
         with job.stage("check"):
@@ -126,7 +129,34 @@ def sketch(
         with job.stage("check"), suppress(Exception):
             usual = sorted(job.samples)[len(job.samples) // 2]
             result |= probe(program, job.model, job.workload, usual, job.clock)
+    _state_errors(job, result)
     job.parity["check"] = result
+
+
+def _exact(job: Job) -> Exact | None:
+    file = (job.exact or {}).get("file")
+    return functools.partial(read, file) if file else None
+
+
+def _state_errors(job: Job, result: dict[str, Any]) -> None:
+    """Make metrics of the errors in the check's result, and take them out of it."""
+    found = result.pop("errors", {})
+    if job.exact is None:
+        return
+    source = f"relative L2, against float64 in {job.exact.get('lane', 'no lane')}"
+    why = job.exact.get("reason") or result.get("reason")
+    if "draws" in result:
+        why = "the training step has random layers, which draw other numbers in float64"
+    for quantity in ("output",) if job.workload.mode == "inference" else ("loss", "gradients"):
+        if math.isfinite(error := found.get(quantity, math.nan)):
+            metric = Metric(error, source)
+        elif quantity in found:
+            metric = unavailable(source, "it is not finite, or zero in float64")
+        else:
+            metric = unavailable(
+                source, why or f"the lane {job.lane.name} tells no {quantity} of the reference's names"
+            )
+        job.metrics[ERRORS[quantity]] = metric
 
 
 def computed(program: Program, model: Model, workload: Workload, weights: Callable[[], Weights]) -> dict[str, Any]:

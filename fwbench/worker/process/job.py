@@ -37,6 +37,8 @@ class Job:
         began: when this process was started, by `clock`.
         keep: whether later runs may load what its compilers make, and it may load what earlier ones made.
         start: the file with the initial values of the reference's network; None: weights are drawn by rule.
+        exact: what float64 makes of the workload: the `file` with its folded results and the `lane` that wrote it, or
+            the `reason` why there is none. None: no error is asked for.
 
     Attributes:
         witness: notes which of the user's files this process reads; None: nobody does.
@@ -55,6 +57,7 @@ class Job:
     began: float = 0.0
     keep: bool = False
     start: str | None = None
+    exact: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         self.agreed = self.ranks is None

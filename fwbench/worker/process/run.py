@@ -17,13 +17,14 @@ from fwbench.machine.disturbances import slowed
 from fwbench.machine.facts import Facts
 from fwbench.meters.imported import also_imported, with_others
 from fwbench.models import CATALOG, Model
+from fwbench.models.project import provable
 from fwbench.parity.store import stamp
 from fwbench.record.lanes import TOOLS, Lane, recorded
 from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measurement, Rank
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import texts
-from fwbench.worker.process import faults
+from fwbench.worker.process import exact, faults
 from fwbench.worker.process.building import DisagreementError, build, join, versions_of
 from fwbench.worker.process.checks import aim
 from fwbench.worker.process.faults import load
@@ -52,6 +53,8 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
         measurement = save(lane, job)
     elif "shapes" in job:
         measurement = list_shapes(lane, job)
+    elif "write_exact" in job:
+        measurement = exact.write(lane, job)
     else:
         measurement, _ = measure(lane, job, lambda stage: send({"stage": stage}))
     send({"measurement": measurement.to_json()})
@@ -88,6 +91,7 @@ def measure(
         began=began,
         keep=job.get("keep", False) and ranks is None,
         start=job.get("start"),
+        exact=job.get("exact"),
     )
     try:
         # A compiler's helper may still write to this folder, which then cannot be removed; the measurement is done.
@@ -105,18 +109,30 @@ def measure(
         with Witness(job["root"], apart) as measuring.witness:
             measurement = measuring.run()
     # Looked up here, as the proof must be of the sources and versions that this process sees.
-    if lane.derived or not lane.parity:
-        does = f"runs the network in {lane.derived}" if lane.derived else "makes a program that no proof runs"
-        reason = f"the lane {lane.name} {does}: each run checks it"
-        proof = {"framework": lane.framework, "state": "derived", "reason": reason}
-    else:
-        proof = stamp(model, lane.framework, Path(job["proofs"]))
+    proof = _proof(model, lane, job)
     if python := job.get("python"):
         proof["python"] = python
     measurement = dataclasses.replace(
         measurement, parity={**measurement.parity, "proof": proof}, settings={**measurement.settings, **job["user"]}
     )
     return measurement, measuring.agreed
+
+
+def _proof(model: Model, lane: Lane, job: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record says of the proof of the lane's network."""
+    named = Model.from_json({**model.to_json(), "name": job.get("proved_as", model.name)})
+    # A further network in the reference's framework is the reference of proofs of its own.
+    candidates = [lane.framework]
+    if named.name != model.name and lane.framework == named.reference:
+        candidates = provable(named)
+    if lane.derived or not lane.parity or not candidates:
+        does = f"runs the network in {lane.derived}" if lane.derived else "makes a program that no proof runs"
+        if not candidates:
+            does = f"runs a further network in {lane.framework}, beside none in another framework"
+        reason = f"the lane {lane.name} {does}: each run checks it"
+        return {"framework": lane.framework, "state": "derived", "reason": reason}
+    stamps = [stamp(named, candidate, Path(job["proofs"])) for candidate in candidates]
+    return {**min(stamps, key=lambda each: each["state"] == "proved"), "framework": lane.framework}
 
 
 class Measuring(Job):

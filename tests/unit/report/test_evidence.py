@@ -10,7 +10,7 @@ from fwbench.report import calls, ratios, summary
 from fwbench.report.answers import answers, table
 from fwbench.report.cards import cards
 from fwbench.report.cases import cases, over_seeds, settings
-from fwbench.report.evidence import apart, doubts, evidence, nearest, tally
+from fwbench.report.evidence import apart, doubts, evidence, tally
 from tests.unit.recorded import measured, proof
 from tests.unit.report.test_cases import record
 
@@ -138,31 +138,6 @@ def test_what_a_proof_refutes_in_training_alone_says_nothing_against_inference(e
         )
         shown = both(jax, torch=[torch])
         assert (shown.word, "gradients" in f"{shown.detail} {shown.stale}") == (word, True)
-
-
-def outputs(name, precision, error, **fields):
-    """A lane whose outputs are so far from exact ones."""
-    away = OUTPUT + error * np.linalg.norm(OUTPUT) * np.eye(1, OUTPUT.size)[0]
-    parity = {"weights": "abc", "proof": proof(name), "check": sketched(away)}
-    return measured(name, precision=precision, parity={**parity, **fields})
-
-
-def test_the_lane_whose_outputs_in_low_precision_are_nearer_to_exact_ones_comes_first():
-    given = [
-        outputs("torch", "bf16", 8e-3),
-        outputs("torch-compile", "bf16", 7e-3),
-        outputs("torch", "fp32", 1e-3),
-        outputs("torch", "fp64", 0.0),
-    ]
-    (said,) = nearest(cases(given))
-    assert "b1: outputs in bf16 differ from torch's in fp64: torch-compile by 7.0e-03, torch by 8.1e-03 " in said
-    assert said in summary.every_note(given)
-    # Without float64, float32 is the most exact; without either nothing is said, and nor is it of other weights.
-    (said,) = nearest(cases(given[:3]))
-    assert "from torch's in fp32: torch-compile by 6.0e-03, torch by 7.0e-03 " in said
-    assert nearest(cases(given[:2])) == []
-    assert nearest(cases([*given[:2], outputs("torch", "fp64", 0.0, weights="def")])) == []
-    assert nearest(cases([*given[:2], outputs("torch", "fp64", 0.0, check={"reason": "no"})])) == []
 
 
 def test_two_lanes_without_a_framework_on_their_proofs_are_two():

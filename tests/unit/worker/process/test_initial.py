@@ -13,6 +13,7 @@ from fwbench.models import CATALOG, ModelError, inputs
 from fwbench.models.project import Project
 from fwbench.models.weights import canonical, draw
 from fwbench.record.lanes import OWN
+from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.process.initial import save
@@ -130,11 +131,12 @@ class Writers(Workers):
         super().__init__(machine(), "cpu", {}, Project(Path(), (), models))
         self.able, self.asked = able, []
 
-    def _wrote(self, lane, start, job):
-        self.asked.append((lane.name, start.seed, start.axes))
-        if lane.name in self.able:
-            Path(job["save"]).write_text("written")
-        return lane.name in self.able
+    def _write(self, lane, asked, job):
+        self.asked.append((lane.name, asked.seed, asked.axes))
+        if lane.name not in self.able:
+            return Failure("unavailable", "no")
+        Path(job["save"]).write_text("written")
+        return None
 
     def start(self, lane="jax", model="mine", **fields):
         return self._start(Workload(lane, model, **fields), {})

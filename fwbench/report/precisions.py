@@ -1,0 +1,139 @@
+"""What a lower precision gains and costs: its speed over fp32's in the same lane, and its errors beside fp32's."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fwbench.record.metrics import ERRORS
+from fwbench.record.workload import LOWER
+from fwbench.report import units
+from fwbench.report.cases import Case, OfCase, comparisons, reasons
+from fwbench.report.columns import workload_columns
+from fwbench.report.evidence import apart
+from fwbench.report.tables import Column, Table, tabulate
+from fwbench.report.weighing import Weighed, weigh
+
+# Two lanes of one precision whose errors differ by a larger factor do not round alike. An error is known to 8 %.
+UNLIKE = 1.5
+
+
+@dataclass(frozen=True)
+class Price(OfCase):
+    """A lane in a lower precision.
+
+    Attributes:
+        beside: the lane in fp32; None if the run has no such row.
+        weighed: its throughput over fp32's; None if the two may not be compared.
+    """
+
+    beside: Case | None
+    weighed: Weighed | None
+
+    def more(self, metric: str) -> float | None:
+        """How many times fp32's error its own is; None where one of the two is unknown or zero."""
+        own, other = self.case.value(metric), self.beside.value(metric) if self.beside else None
+        return own / other if own and other else None
+
+    def __str__(self) -> str:
+        """`1.83 (0.91 to 3.66) times as fast, 40 times the error`; of training it is the gradient's error."""
+        parts = []
+        if self.weighed:
+            reach, shown = self.weighed.reach, self.weighed.shown
+            known = units.times((reach.low, reach.high))
+            speed = known if isinstance(shown, units.Within) else f"{shown:.2f} ({known})"
+            parts += [f"{speed} times as fast"] if known else []
+        metric = ERRORS["output" if self.workload.mode == "inference" else "gradients"]
+        if (more := self.more(metric)) is not None:
+            parts.append(f"{_many(more)} times the error")
+        return ", ".join(parts)
+
+
+def prices(cases: Iterable[Case]) -> list[Price]:
+    """Every lane in a precision below fp32."""
+    by_workload = {comparison.workload: comparison.lanes for comparison in comparisons(cases)}
+    rows = []
+    for workload, lanes in by_workload.items():
+        if workload.precision not in LOWER:
+            continue
+        in_fp32 = by_workload.get(dataclasses.replace(workload, precision="fp32"), {})
+        for lane, case in lanes.items():
+            beside = in_fp32.get(lane)
+            both = beside is not None and case.value("throughput") and beside.value("throughput")
+            weighed = weigh(case, beside) if beside and both and not apart(case, beside) else None
+            rows.append(Price(case, beside, weighed))
+    return rows
+
+
+def table(rows: Sequence[Price], *, brief: bool = False) -> Table:
+    """One row a lane and lower precision.
+
+    Args:
+        brief: whether fp32's own errors are left out, for the end of a run.
+    """
+    return tabulate(
+        "precisions",
+        "What a lower precision gains and costs",
+        "Throughput over that of the same lane in fp32, and the errors against float64 at the same weights and inputs: "
+        "the Euclidean distance of the output, of the first step's loss and of its gradients, over the length of what "
+        "float64 computes. Errors are known to 8 %. Training with random layers, such as dropout, has none.",
+        (
+            *workload_columns(rows),
+            Column("lane", lambda price: price.workload.lane),
+            Column("precision", lambda price: price.workload.precision),
+            Column("against fp32", lambda price: str(price) or None),
+            *(
+                column
+                for metric in ERRORS.values()
+                if any(price.case.value(metric) is not None for price in rows)
+                for column in (_own(metric), *(() if brief else (_of_fp32(metric),)))
+            ),
+        ),
+        rows,
+        [
+            f"no {_words(metric)}: {reason}"
+            for metric in ERRORS.values()
+            for reason in reasons((price.case for price in rows), metric)
+        ],
+    )
+
+
+def _own(metric: str) -> Column[Price]:
+    return Column(_words(metric), lambda price: price.case.value(metric), "1", "{:.1e}".format)
+
+
+def _of_fp32(metric: str) -> Column[Price]:
+    def error(price: Price) -> float | None:
+        return price.beside.value(metric) if price.beside else None
+
+    return Column(f"{_words(metric)} in fp32", error, "1", "{:.1e}".format)
+
+
+def _words(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+def unlike(cases: Iterable[Case]) -> list[str]:
+    """Lanes whose outputs are rounded differently in one lower precision: a sentence a workload.
+
+    Losses and gradients show nothing: a loss is one number, whose error may be small by chance, and a gradient jumps
+    where rounding carries a unit past the kink of a ReLU.
+    """
+    sentences = []
+    for comparison in comparisons(cases):
+        workload = comparison.workload
+        cases_of = comparison.lanes.items() if workload.precision in LOWER else ()
+        errors = sorted((error, lane) for lane, case in cases_of if (error := case.value(ERRORS["output"])))
+        if not errors:
+            continue
+        (least, nearest), (most, farthest) = errors[0], errors[-1]
+        if most > UNLIKE * least:
+            sentences.append(
+                f"{workload.subject} {workload.mode} b{workload.batch_size} in {workload.precision}: {farthest} has "
+                f"{most / least:.1f} times the output error of {nearest}, {most:.1e} and {least:.1e}"
+            )
+    return sentences
+
+
+def _many(value: float) -> str:
+    """26,000, 4.1: two digits, as an error is known to 8 %."""
+    return f"{float(f'{value:.2g}'):,.0f}" if value >= 9.95 else f"{value:.1f}"

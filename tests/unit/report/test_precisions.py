@@ -1,0 +1,95 @@
+"""What a lower precision gains and costs, from errors that records state."""
+
+import dataclasses
+
+import pytest
+
+from fwbench.record.measurement import Metric, unavailable
+from fwbench.report import summary
+from fwbench.report.cases import cases, settings
+from fwbench.report.contents import remarks, tables
+from fwbench.report.precisions import prices, table, unlike
+from fwbench.report.tables import lines
+from tests.unit.recorded import measured
+from tests.unit.report.test_cases import record
+
+
+def row(lane, precision, throughput, mode="inference", **errors):
+    metrics = {name: Metric(value, "relative L2, against float64 in torch") for name, value in errors.items()}
+    return measured(lane, precision=precision, throughput=throughput, mode=mode, metrics=metrics)
+
+
+GIVEN = [
+    row("torch", "fp32", 100.0, output_error=2e-7),
+    row("torch", "bf16", 500.0, output_error=6e-3),
+    row("jax", "bf16", 90.0, output_error=7e-3),
+]
+
+
+def test_a_lower_precision_stands_beside_fp32_of_its_own_lane():
+    torch, jax = prices(cases(GIVEN))
+    assert (torch.workload.lane, torch.beside.workload.precision) == ("torch", "fp32")
+    assert (torch.weighed.ratio, torch.more("output_error")) == (5.0, pytest.approx(3e4))
+    assert str(torch) == "5.00 (2.50 to 10.00) times as fast, 30,000 times the error"
+    # Of a lane without a row in fp32 the error stands alone.
+    assert (jax.beside, jax.weighed, jax.more("output_error"), str(jax)) == (None, None, None, "")
+    made = table([torch, jax])
+    values = [dict(zip([column.name for column in made.columns], each.values, strict=True)) for each in made.rows]
+    assert [each["output error"] for each in values] == [6e-3, 7e-3]
+    assert [each["output error in fp32"] for each in values] == [2e-7, None]
+
+
+def test_of_training_the_gradients_error_is_compared_and_what_is_missing_has_its_reason():
+    step = {"mode": "train_step"}
+    low = row("torch", "bf16", 100.0, **step, loss_error=1e-4, gradient_error=4e-3)
+    given = [row("torch", "fp32", 100.0, **step, loss_error=1e-7, gradient_error=1e-6), low]
+    (price,) = prices(cases(given))
+    assert str(price).endswith("4,000 times the error")
+    without = dataclasses.replace(
+        low, metrics={**low.metrics, "gradient_error": unavailable("float64", "it is random")}
+    )
+    (price,) = prices(cases([given[0], without]))
+    assert "error" not in str(price)
+    assert table([price]).missing == ("no gradient error: it is random",)
+
+
+def test_rows_of_other_weights_are_not_set_against_each_other():
+    other = dataclasses.replace(GIVEN[0], parity={**GIVEN[0].parity, "weights": "def"})
+    (price, _) = prices(cases([other, *GIVEN[1:]]))
+    assert price.weighed is None
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, False), (1.3, False), (2.0, True), (0.5, True)])
+def test_a_lane_whose_error_is_off_by_a_factor_of_two_is_named(factor, found):
+    given = [row("torch", "bf16", 1.0, output_error=6e-3), row("jax", "bf16", 1.0, output_error=factor * 6e-3)]
+    said = unlike(cases(given))
+    assert len(said) == found
+    if found:
+        larger, smaller = ("jax", "torch") if factor > 1 else ("torch", "jax")
+        assert f"{larger} has 2.0 times the output error of {smaller}" in said[0]
+        assert said[0] in summary.every_note(given)
+        (setting,) = settings([record(*given)])
+        assert said[0] in remarks(setting)
+
+
+def test_losses_gradients_and_rows_in_fp32_are_never_unlike():
+    """One number may be near by chance, a unit may pass a kink, and in fp32 the order of sums decides."""
+    for name in ("loss_error", "gradient_error"):
+        given = [row("torch", "bf16", 1.0, **{name: 1e-3}), row("jax", "bf16", 1.0, **{name: 1e-5})]
+        assert unlike(cases(given)) == []
+    assert (
+        unlike(cases([row("torch", "fp32", 1.0, output_error=4e-7), row("jax", "fp32", 1.0, output_error=1e-7)])) == []
+    )
+
+
+def test_the_end_of_a_run_and_the_report_show_it_and_tell_precisions_apart():
+    both = [*GIVEN, row("jax", "fp32", 200.0, output_error=3e-7)]
+    names, *rows = summary.priced(both)
+    assert "in fp32" not in names.replace("against fp32", "")
+    assert [line.split()[-1] for line in rows] == ["6.0e-03", "7.0e-03"]
+    assert [line.split()[3] for line in summary.answered(both)] == ["precision", "fp32", "bf16"]
+    (setting,) = settings([record(*both)])
+    assert lines(next(made for made in tables(setting, "torch") if made.key == "precisions"))
+    # A run in fp32 alone has neither.
+    assert summary.priced(both[:1]) == []
+    assert "precision" not in summary.answered([both[0], both[3]])[0]
