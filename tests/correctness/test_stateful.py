@@ -1,5 +1,7 @@
 """Models with a state: what a call of a program takes and leaves, and the proof of steps against the whole sequence."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,11 +9,14 @@ import pytest
 import fwbench
 from fwbench import frameworks
 from fwbench.frameworks.jax import decoder as in_jax
+from fwbench.meters.generation import generation
 from fwbench.models import CATALOG, Model, ModelError, stateful
 from fwbench.models.weights import draw
 from fwbench.parity import stepping
+from fwbench.parity.case import side
 from fwbench.parity.errors import NotTheSame
 from fwbench.record.lanes import OWN
+from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 
 _HERE = "tests.correctness.stateful_networks"
@@ -268,6 +273,38 @@ def test_a_state_that_makes_no_sense_is_told(given, said):
     described = {"inputs": fwbench.normal("length"), "axes": {"length": 4}, "state": {"torch": "a:b"}, **given}
     with pytest.raises(ValueError, match=said):
         Model("wrong", torch="a:b", **described)
+
+
+def test_the_catalogues_decoder_has_its_parameters_in_both_frameworks():
+    decoder = CATALOG["decoder"]
+    found = [side(framework).shapes(decoder, decoder.sizes()) for framework in ("torch", "jax")]
+    assert found[0] == found[1]
+    assert sum(math.prod(shape) for shape in found[0].values()) == decoder.parameters
+
+
+def test_times_of_tokens_are_those_of_calls():
+    program, _ = built(RNN, "torch", "prefill")
+    metrics = {name: Metric(value, name) for name, value in (("latency_p50", 0.5), ("throughput", 8.0))}
+    metrics["energy_per_sample"] = unavailable("a meter", "there is none")
+    found = {
+        mode: generation(Workload("torch", "rnn", mode, axes=(("length", 7),)), RNN, program, metrics)
+        for mode in ("prefill", "decode")
+    }
+    # One layer's hidden state of two sequences, eight numbers of four bytes each.
+    assert {name: metric.value for name, metric in found["prefill"].items()} == {
+        "time_to_first_token": 0.5,
+        "tokens_per_second": 56.0,
+        "state_memory": 64.0,
+    }
+    assert found["decode"]["time_per_output_token"].value == 0.5
+    assert found["decode"]["tokens_per_second"].value == 8.0
+
+
+def test_energy_of_tokens_is_that_of_samples():
+    program, _ = built(RNN, "torch", "prefill")
+    metrics = {name: Metric(14.0, name) for name in ("latency_p50", "throughput", "energy_per_sample")}
+    workload = Workload("torch", "rnn", "prefill", axes=(("length", 7),))
+    assert generation(workload, RNN, program, metrics)["energy_per_token"].value == 2.0
 
 
 def test_a_model_says_nothing_of_a_state_that_it_lacks():

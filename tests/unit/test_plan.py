@@ -15,6 +15,7 @@ from fwbench.errors import Absent
 from fwbench.machine.facts import WORTH
 from fwbench.meters.energy import drawn, resting
 from fwbench.models import CATALOG
+from fwbench.parity.case import MODELS
 from fwbench.plugin import plan as plan_module
 from fwbench.plugin.plan import Estimate, Plan, estimates, rest, windows
 from fwbench.plugin.selecting import select
@@ -121,7 +122,7 @@ def test_the_default_on_a_gpu_measures_every_lane_and_model_in_less_than_17_minu
     default, workloads = planned(H100)
     lanes = ("torch", "torch-compile", "jax")
     assert {(w.lane, w.model) for w in workloads if w.mode == "inference" and w.lane != "noop"} == {
-        (lane, model) for lane in lanes for model in CATALOG if model != "noop"
+        (lane, model) for lane in lanes for model in MODELS
     }
     for mode in MEASURED:
         assert {w.lane for w in workloads if w.mode == mode} >= set(lanes)
@@ -181,8 +182,7 @@ def test_every_own_lane_and_model_has_a_row_in_the_table():
         for device in ("cpu", "gpu")
         for lane in OWN.values()
         if lane.profiles and not lane.internal
-        for model in CATALOG
-        if model != "noop"
+        for model in MODELS
         for mode in ("inference", "train_step")
     } - found
     assert not missing
@@ -271,7 +271,7 @@ def test_what_a_run_has_found_out_the_next_one_takes_over(keep):
 
 EIGHT = [
     Workload(lane, model, mode, 32, device="gpu")
-    for mode, models in (("inference", [m for m in CATALOG if m != "noop"]), ("train_step", ("resnet50", "mlp")))
+    for mode, models in (("inference", MODELS), ("train_step", ("resnet50", "mlp")))
     for model in models
     for lane in ("torch", "torch-compile", "jax")
 ]
