@@ -54,7 +54,7 @@ def benchmark(
     Args:
         models: `Model` objects, or names of the suite's own. None at all: what the run's profile or study measures, of
             these modes.
-        modes: `inference`, `train_step`, or `fit`.
+        modes: `inference`, `prefill`, `decode`, `train_step`, or `fit`.
         batch_sizes: samples per step, unless `--fwbench-batch-sizes` names others.
         lanes: these alone. Default: the profile's, of the frameworks that a model has networks in.
     """

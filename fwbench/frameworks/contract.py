@@ -147,6 +147,10 @@ class Program(ABC):
         """
         return None
 
+    def state_memory(self) -> Metric | None:
+        """Bytes of the state that a call takes and returns; None of a program without a state."""
+        return None
+
     def reset_peak_memory(self) -> None:  # noqa: B027 (a default, not an obligation)
         """Start the device allocator's peak afresh where that is possible."""
 

@@ -28,9 +28,9 @@ _FACTOR, _TRIALS = 5.0, 3
 
 def vary(program: Program, model: Model, workload: Workload) -> int:
     """Let the calls of a program take several batches in turn where that costs nothing; return how many they take."""
-    batches = _drawn(model, workload, 0, _TURNING)
     if not isinstance(program, Rotating):
         return 1
+    batches = _drawn(model, workload, 0, _TURNING)
     if len(batches) > 1:
         program.rotate(batches)
     return len(batches)

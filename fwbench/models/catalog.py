@@ -1,6 +1,6 @@
-"""The six models of the suite, and the empty one that prices the harness."""
+"""The models of the suite, and the empty one that prices the harness."""
 
-from fwbench.models.inputs import image, normal
+from fwbench.models.inputs import image, normal, tokens
 from fwbench.models.model import Model
 
 _IMAGENET = image("image_size", "image_size", 3)
@@ -104,6 +104,20 @@ CATALOG = {
             parameters=3 * 32 * 9 + 32 + 32 * 64 * 9 + 64 + 64 * 128 * 9 + 128 + 128 * 10 + 10,
             macs=3 * 32 * 9 * 32 * 32 + 32 * 64 * 9 * 16 * 16 + 64 * 128 * 9 * 8 * 8 + 128 * 10,
             source="three-framework study; defined here, see docs/models.md",
+        ),
+        # The size that a CPU serves in milliseconds a token; its `axes` give any other. The figures follow from these.
+        Model(
+            "decoder",
+            title="decoder, 25 M",
+            torch=f"{_TORCH}.decoder:Decoder",
+            jax=f"{_JAX}.decoder:Decoder",
+            inputs=tokens("length", vocabulary=8192),
+            axes={"length": (128, 1024)},
+            state={"torch": f"{_TORCH}.decoder:cache", "jax": f"{_JAX}.decoder:cache"},
+            classes=8192,
+            parameters=8192 * 512 + 8 * (2 * 512 * 512 + 2 * 512 * 128 + 3 * 512 * 1280 + 2 * 512) + 512,
+            source="Touvron et al., arXiv:2302.13971, with grouped queries; defined here, see docs/models.md",
+            proof_axes={"length": 16},
         ),
         # Nothing to compute: prices the harness.
         Model("noop", title="no-op", inputs=normal(1), classes=1, parameters=0, macs=0, source="harness"),

@@ -54,6 +54,10 @@ class Model:
         proof_batch: samples in proofs in training mode. Default: 8 for a network with running statistics, else 2.
         checkpoint: a file in the format safetensors, by its path from the project's root, with weights under the
             reference's names: the networks are compared at these too.
+        state: import paths by framework to functions that make the empty state of a batch, such as a cache: any tree of
+            arrays. A function gets `batch_size` and those of the axes that its signature names. With a state the
+            network's call takes it as `state` and returns the pair (output, state); without one, where `state` is
+            None, it computes the whole sequence at once, and returns a pair, too.
         networks: import paths by framework: `torch="mine.net:Net", jax="mine.flax_net:Net"`. Several networks in one
             framework have names: `torch={"eager": "mine.net:Net", "fused": "mine.fused:Net"}`. Each is measured, in
             lanes such as `torch:fused`; the first one stands for the framework in proofs, and its weights have the
@@ -85,6 +89,7 @@ class Model:
         proof_axes: Mapping[str, int] = MappingProxyType({}),
         proof_batch: int | None = None,
         checkpoint: str | None = None,
+        state: Mapping[str, str] = MappingProxyType({}),
         **networks: str | Mapping[str, str],
     ) -> None:
         self.name = name
@@ -115,6 +120,7 @@ class Model:
         self.proof_axes = dict(proof_axes)
         self.proof_batch = proof_batch
         self.checkpoint = checkpoint
+        self.state = dict(state)
         try:
             self._check()
         except ValueError as error:
@@ -129,7 +135,8 @@ class Model:
             for name in given:
                 if not isinstance(name, str) or not _NAME.fullmatch(name):
                     raise ValueError(f"{name!r} names a network in {framework}; use letters, digits, _, ., + and -")
-        for path in (*self.paths, *(self.loss.values() if isinstance(self.loss, dict) else ())):
+        losses = self.loss.values() if isinstance(self.loss, dict) else ()
+        for path in (*self.paths, *losses, *self.state.values()):
             importing.split(path)
         if isinstance(self.weights, str):
             importing.split(self.weights)
@@ -161,8 +168,20 @@ class Model:
             raise ValueError(
                 f"{unknown[0]!r} is the name of no axis: add it to axes, as in axes={{{unknown[0]!r}: 128}}"
             )
+        self._check_state()
         if wrong := sorted(set(self.tolerance) - set(QUANTITIES)):
             raise ValueError(f"unknown quantity {wrong[0]!r} in tolerance: choose from {', '.join(QUANTITIES)}")
+
+    def _check_state(self) -> None:
+        if unknown := sorted(set(self.state) - set(self.networks)):
+            raise ValueError(f"state names {unknown[0]!r}, in which the model has no network")
+        if self.state and not self.sequence:
+            raise ValueError(
+                "a model with a state takes a sequence, so the first size of an input is an axis's name, as in "
+                "fwbench.tokens('length', ...)"
+            )
+        if self.state and "state" in self.inputs:
+            raise ValueError("the call of a model with a state takes that as `state`: rename the input")
 
     def _arrays(self) -> Iterator[Input]:
         yield from self.inputs.values()
@@ -179,6 +198,12 @@ class Model:
     def reference(self) -> str:
         """The framework whose names and layouts of weights are the canonical ones: PyTorch, or else the first."""
         return REFERENCE if REFERENCE in self.networks else next(iter(self.networks), REFERENCE)
+
+    @property
+    def sequence(self) -> str:
+        """The axis of the sequence that a model with a state takes: an input's first size; empty if none has a name."""
+        firsts = (given.shape[0] for given in self.inputs.values() if given.shape)
+        return next((size for size in firsts if isinstance(size, str)), "")
 
     def output_of(self, framework: str) -> str | int | None:
         """Where the output lies in what a framework's network returns; None if it returns an array."""
@@ -208,6 +233,9 @@ class Model:
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON primitives."""
         fields = {name: value for name, value in vars(self).items() if name not in ("inputs", "targets", "variants")}
+        # Left out where it is empty, so that the proofs of models without a state still hold.
+        if not self.state:
+            del fields["state"]
         return {
             **fields,
             **({"variants": self.variants} if self.variants else {}),

@@ -5,6 +5,7 @@ from typing import Any
 
 from fwbench.models.importing import ModelError
 from fwbench.models.model import Model
+from fwbench.models.stateful import divided
 
 
 def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
@@ -13,12 +14,13 @@ def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
     Raises:
         ModelError: it is not where the model says, what lies there is no array, or its first axis is not the batch.
     """
-    output, selector = returned, model.output_of(framework)
+    output = divided(model, framework, returned)[0] if model.state else returned
+    selector = model.output_of(framework)
     if selector is not None:
-        output = _part(returned, selector)
+        whole, output = output, _part(output, selector)
         if output is None:
             place = f"what its network in {framework} returns"
-            raise ModelError(f"{model.name} has no output {selector!r} in {place}: {contents(returned)}")
+            raise ModelError(f"{model.name} has no output {selector!r} in {place}: {contents(whole)}")
     if not hasattr(output, "shape") or not hasattr(output, "dtype"):
         raise ModelError(
             f"{model.name} returns {contents(output)} instead of an array: name the output's index, key or attribute, "

@@ -26,8 +26,8 @@ Mode = Literal["eval", "train"]
 Device = Literal["cpu", "gpu"]
 Optimizer = Literal["sgd", "adam"]
 
-# The suite's own.
-MODELS = tuple(name for name, model in CATALOG.items() if model.parameters)
+# The suite's own; those with a state, which are proved step by step as well, apart.
+MODELS = tuple(name for name, model in CATALOG.items() if model.parameters and not model.state)
 MODES: tuple[Mode, ...] = ("eval", "train")
 
 Draw = Literal["drawn", "initial", "perturbed", "small", "unit", "checkpoint"]
@@ -89,6 +89,11 @@ class Case:
     def sizes(self) -> dict[str, int]:
         """The model's axes."""
         return self.model.sizes(self.axes)
+
+    @property
+    def steps(self) -> int:
+        """How long the sequence is, of a model with a state."""
+        return self.sizes[self.model.sequence]
 
     def inputs(self, point: Point = MAIN) -> dict[str, Array]:
         """By the input's name samples of shape (batch_size, *sizes); images are NHWC."""
@@ -163,6 +168,19 @@ class Rounding:
     loss: float
     statistics: Mapping[str, float]
     gradients: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A sequence that was computed in several calls.
+
+    Attributes:
+        outputs: of each call.
+        state: the arrays of the state after the last call, by their place in it.
+    """
+
+    outputs: list[Array]
+    state: dict[str, Array]
 
 
 class Side(ABC):
@@ -253,6 +271,17 @@ class Side(ABC):
             An empty list where the network has no modules, which is the default.
         """
         return []
+
+    def stepped(self, calls: Sequence[int], point: Point = MAIN) -> Stepped:
+        """The case's sequence in inference mode in several calls, from an empty state.
+
+        Args:
+            calls: how many steps of the sequence each call takes; all of them in sum.
+
+        Raises:
+            ModelError: the model names no state in the framework, or the network does not take it.
+        """
+        raise ModelError(f"{type(self).__name__} runs no model with a state")
 
     def is_random(self) -> bool:
         """Whether in training mode two keys give two outputs; default: the lane has no random layers."""

@@ -17,7 +17,8 @@ from fwbench.frameworks.jax import convolutions, networks
 from fwbench.frameworks.jax.functional import Leaf, Network
 from fwbench.frameworks.jax.losses import loss_of
 from fwbench.frameworks.jax.options import faster, known
-from fwbench.models import Model
+from fwbench.frameworks.jax.stateful import placed_state, stepped
+from fwbench.models import Model, stateful
 from fwbench.models.weights import Shape, is_statistic
 from fwbench.parity.case import (
     ADAM,
@@ -32,6 +33,7 @@ from fwbench.parity.case import (
     Optimizer,
     Point,
     Side,
+    Stepped,
     relative,
 )
 from fwbench.parity.power import Power
@@ -119,6 +121,26 @@ class JaxSide(Side):
             with recorded(self.network) as calls:
                 self.network.apply(leaves, inputs, train=self.case.mode == "train")
         return calls
+
+    def stepped(self, calls: Sequence[int], point: Point = MAIN) -> Stepped:
+        model, (parameters, statistics, inputs) = self.case.model, self.arguments(point)
+
+        @functools.partial(jax.jit, compiler_options=known(_AS_WRITTEN))
+        def step(weights: State, inputs: State, state: Any) -> tuple[jax.Array, Any]:
+            return stepped(self.network, self._leaves(weights), inputs, state)
+
+        outputs, begin = [], 0
+        with self.arithmetic():
+            made = stateful.empty(model, "jax", self.case.batch_size, self.case.sizes)
+            state = placed_state(model, made, jax.devices(self.case.device)[0], self.case.dtype)
+            for steps in calls:
+                taken = stateful.part(model, inputs, slice(begin, begin + steps))
+                output, state = step({**parameters, **statistics}, taken, state)
+                outputs.append(np.asarray(output))
+                begin += steps
+        paths = jax.tree_util.tree_leaves_with_path(state)
+        named = {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in paths}
+        return Stepped(outputs, named)
 
     def is_random(self) -> bool:
         return self._depends_on_key(self._drawn) and relative(*self.draws(2)) > CHANCE

@@ -1,7 +1,7 @@
 """PyTorch's side of a proof."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fwbench.frameworks.faults import faults
 from fwbench.frameworks.torch.networks import (
     called_with,
     load_weights,
@@ -21,8 +22,9 @@ from fwbench.frameworks.torch.networks import (
     shapes,
 )
 from fwbench.frameworks.torch.program import set_precision
+from fwbench.frameworks.torch.stateful import named_leaves, placed_state
 from fwbench.frameworks.torch.training import criterion
-from fwbench.models import Model
+from fwbench.models import Model, stateful
 from fwbench.models.weights import Shape, is_statistic
 from fwbench.parity.case import (
     ADAM,
@@ -37,6 +39,7 @@ from fwbench.parity.case import (
     Optimizer,
     Point,
     Side,
+    Stepped,
     relative,
 )
 from fwbench.parity.where.calls import Call, Module, recording
@@ -180,6 +183,22 @@ class TorchSide(Side):
         with torch.no_grad(), self._arithmetic(), recording(torch.nn.Module, modules, _on_host) as calls:
             self._output(module, inputs)
         return calls
+
+    def stepped(self, calls: Sequence[int], point: Point = MAIN) -> Stepped:
+        model, (module, inputs) = self.case.model, self._at(point)
+        outputs, begin = [], 0
+        with torch.no_grad(), self._arithmetic():
+            made = stateful.empty(model, "torch", self.case.batch_size, self.case.sizes)
+            state = placed_state(model, made, self._device, self._dtype)
+            for steps in calls:
+                taken = stateful.part(model, inputs, slice(begin, begin + steps))
+                positional, named = called_with(taken)
+                with faults(f"the network of {model.name}"):
+                    returned = module(*positional, **named, state=state)
+                outputs.append(_numpy(select_output(model, returned, self.case.batch_size)).copy())
+                state = stateful.divided(model, "torch", returned)[1]
+                begin += steps
+        return Stepped(outputs, dict(named_leaves(state)))
 
     def _forward(self, point: Point) -> Forward:
         module, inputs = self._at(point)

@@ -42,6 +42,13 @@ METRICS = {
     "latency_p50": Description("s", "lower", "half of the synchronised calls take at most this"),
     "latency_p95": Description("s", "lower", "95 % of the synchronised calls take at most this"),
     "latency_p99": Description("s", "lower", "99 % of the synchronised calls take at most this"),
+    "time_to_first_token": Description("s", "lower", "half of the synchronised calls with a prompt take at most this"),
+    "time_per_output_token": Description(
+        "s", "lower", "half of the synchronised calls with one further step of each sequence take at most this"
+    ),
+    "tokens_per_second": Description("1/s", "higher", "steps of all sequences per second, calls back to back"),
+    "energy_per_token": Description("J", "lower", "energy of a step of a sequence, idle share included"),
+    "state_memory": Description("B", "lower", "the state, such as a cache, that a call takes"),
     "latency_drift": Description(
         "1", "lower", "change of the median latency from the first third of the calls to the last"
     ),

@@ -9,7 +9,11 @@ from fwbench.record.decoding import Decoded
 from fwbench.record.fields import Field, fields
 
 TRAINING = ("train_step", "fit")
-MODES = ("inference", *TRAINING)
+# A call takes and returns a state, such as a cache.
+STATEFUL = ("prefill", "decode")
+# A call is a forward pass.
+FORWARD = ("inference", *STATEFUL)
+MODES = (*FORWARD, *TRAINING)
 # The benchmarks that price the harness itself have modes of their own.
 HARNESS_MODES = ("dispatch", "fixed")
 # The most exact first.
@@ -37,8 +41,8 @@ class Workload(Decoded):
     mode: Annotated[
         str,
         Field(
-            "What is measured: a forward pass, one optimizer step, or epochs of training with validation; `dispatch` "
-            "and `fixed` price the harness itself.",
+            "What is measured: a forward pass, a prompt (`prefill`) or one further step (`decode`) with a state, one "
+            "optimizer step, or epochs of training with validation; `dispatch` and `fixed` price the harness itself.",
             choices=(*MODES, *HARNESS_MODES),
             open=True,
             source="the test",

@@ -31,6 +31,7 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
         *workload_columns(cases),
         Column("lane", lambda case: case.lane),
         metric_column("throughput/s", "throughput"),
+        *(_TOKENS if any(case.value("tokens_per_second") for case in cases) else ()),
         *(metric_column(f"p{p}", f"latency_p{p}", "n/a") for p in (50, 95, 99)),
         *((_DEVICE,) if any(case.value("device_time") for case in cases) else ()),
         metric_column("memory", "peak_memory"),
@@ -43,6 +44,11 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
     )
 
 
+_TOKENS: tuple[Column[Case], ...] = (
+    metric_column("tokens/s", "tokens_per_second"),
+    metric_column("J/token", "energy_per_token"),
+    metric_column("state", "state_memory"),
+)
 _DEVICE: Column[Case] = metric_column("on the GPU", "device_time")
 _SPREAD = (
     Column[Case]("n", lambda case: len(case.throughputs), "1"),

@@ -27,6 +27,8 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
         ratios.table(ratios.ratios(cases, baseline), baseline or ""),
         calls.summary(of_mode["inference"], baseline),
         calls.table("inference", "Table II: inference", of_mode["inference"], baseline),
+        calls.table("prefill", "Prefill: p50 is the time to first token", of_mode["prefill"], baseline),
+        calls.table("decode", "Decode: p50 is the time per output token", of_mode["decode"], baseline),
         calls.table("training-steps", "Training steps", of_mode["train_step"], baseline),
         precisions.table(precisions.prices(cases)),
         calls.table("other-modes", "Modes that this fwbench does not know", unknown, baseline),

@@ -11,10 +11,13 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from fwbench.record.lanes import LANES
-from fwbench.record.workload import Workload
+from fwbench.record.workload import STATEFUL, Workload
 
 # Threads with which a CPU's figures were measured; with more threads a sample takes less.
 _THREADS = 2
+
+# Modes whose figures are taken to be another's.
+_LIKE = {"fit": "train_step", **dict.fromkeys(STATEFUL, "inference")}
 
 # Samples in a pass over data that are read faster than any model trains on them. For other data, reading decides.
 _SAMPLES = {"digits": 1797, "synthetic": 768}
@@ -32,7 +35,7 @@ def cost(workload: Workload, threads: int) -> Cost | None:
     if workload.mode == "fit" and workload.data not in _SAMPLES:
         return None
     table, lane = _table(), LANES[workload.lane]
-    mode = "train_step" if workload.mode == "fit" else workload.mode
+    mode = _LIKE.get(workload.mode, workload.mode)
     # Compiling for a GPU takes as long on a machine without one.
     device = "gpu" if workload.target else workload.device
     # A lane from another package is assumed to compile as JAX does.

@@ -13,7 +13,7 @@ from fwbench.models import CATALOG, Model
 from fwbench.models.project import complete
 from fwbench.record.fields import Field, fields
 from fwbench.record.lanes import LANES, network, of_profile
-from fwbench.record.workload import FIELDS, LOWER, MODES, Workload
+from fwbench.record.workload import FIELDS, LOWER, MODES, STATEFUL, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.studies import Part
 
@@ -96,6 +96,8 @@ class Selection:
     def workloads(self, mode: str, models: Mapping[str, Model]) -> list[Workload]:
         """Every combination of the suite's in one mode; lanes of one model and batch size stand side by side.
 
+        A model with a state is measured in the modes that take one, and in no other.
+
         Args:
             models: by name.
 
@@ -115,7 +117,7 @@ class Selection:
                 workload
                 for part in parts
                 for model in part.models
-                if model in models
+                if model in models and bool(models[model].state) == (mode in STATEFUL)
                 for workload in self._of(part, models[model], part.lanes)
             )
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fwbench.record.lanes import OWN
-from fwbench.record.workload import DEVICES
+from fwbench.record.workload import DEVICES, STATEFUL
 
 _PAPER_MODELS = ("resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0")
 _MODELS = (*_PAPER_MODELS, "mlp", "cnn")
@@ -45,6 +45,11 @@ class Study:
     parts: tuple[Part, ...]
 
 
+def _generation(lanes: tuple[str, ...]) -> tuple[Part, ...]:
+    """Of models with a state those that an option names: no profile has the minutes for them by itself."""
+    return tuple(Part(mode, lanes, (), (1, 8)) for mode in STATEFUL)
+
+
 def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     def lanes(profile: str) -> tuple[str, ...]:
         return tuple(lane.name for lane in OWN.values() if lane.is_measured(profile, device) and not lane.optional)
@@ -65,17 +70,20 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
             *usual,
             Part("train_step", lanes("quick"), ("resnet50", "mlp"), training),
             Part("fit", lanes("quick"), ("mlp",), (64,), {**_DIGITS, "epochs": (5,)}),
+            *_generation(lanes("quick")),
         ),
         # Small models, so that a gate can afford several processes a side.
         "ci": (
             Part("inference", lanes("ci"), ("mobilenet_v3_small",), (1,)),
             Part("inference", lanes("ci"), ("cnn",), (8,)),
             Part("train_step", lanes("ci"), ("mlp",), (64,)),
+            *_generation(lanes("ci")),
         ),
         "paper": (
             Part("inference", lanes("paper"), _MODELS, (1, 8, 32, 128)),
             Part("train_step", lanes("paper"), _MODELS, (32, 64, 128)),
             Part("fit", lanes("paper"), ("mlp",), (64,), {**_DIGITS, "epochs": (20,)}),
+            *_generation(lanes("paper")),
         ),
     }
 

@@ -15,13 +15,14 @@ from fwbench.errors import Absent
 from fwbench.machine.facts import WORTH
 from fwbench.meters.energy import drawn, resting
 from fwbench.models import CATALOG
+from fwbench.parity.case import MODELS
 from fwbench.plugin import plan as plan_module
 from fwbench.plugin.plan import Estimate, Plan, estimates, rest, windows
 from fwbench.plugin.selecting import select
 from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import CEILING, Failure, Measurement
 from fwbench.record.reading import read
-from fwbench.record.workload import MODES, Workload
+from fwbench.record.workload import MODES, STATEFUL, Workload
 from fwbench.report import units
 from fwbench.suite.costs import Cost, cost, once, start
 from fwbench.suite.profiles import PROFILES
@@ -99,6 +100,10 @@ def test_a_plan_has_the_time_that_a_worker_spends(monkeypatch, clock, protocol, 
 # What a whole run takes
 
 
+# Profiles have no benchmark of a model with a state.
+MEASURED = [mode for mode in MODES if mode not in STATEFUL]
+
+
 @pytest.fixture
 def planned(pytester):
     """The plan of all that a machine measures with these options and has no record of."""
@@ -117,9 +122,9 @@ def test_the_default_on_a_gpu_measures_every_lane_and_model_in_less_than_17_minu
     default, workloads = planned(H100)
     lanes = ("torch", "torch-compile", "jax")
     assert {(w.lane, w.model) for w in workloads if w.mode == "inference" and w.lane != "noop"} == {
-        (lane, model) for lane in lanes for model in CATALOG if model != "noop"
+        (lane, model) for lane in lanes for model in MODELS
     }
-    for mode in MODES:
+    for mode in MEASURED:
         assert {w.lane for w in workloads if w.mode == mode} >= set(lanes)
     # Of each benchmark of calls at least the energy's windows and the throughput's, so that no figure hides them.
     assert default.left > 6 * sum(w.mode != "fit" for w in workloads)
@@ -149,7 +154,9 @@ def documented(planned):
     ):
         found, workloads = planned(machine, f"--fwbench-profile={profile}")
         of_harness = workloads[-len(HARNESS) :]
-        counts = [sum(w.mode == mode for w in workloads if w not in of_harness) for mode in MODES] + [len(of_harness)]
+        counts = [sum(w.mode == mode for w in workloads if w not in of_harness) for mode in MEASURED] + [
+            len(of_harness)
+        ]
         yield table_row(f"`{profile}` on {where}", counts, found, workloads, PROFILES[profile].on(machine.device))
     found, workloads = planned(H100)
     for mode, lane in dict.fromkeys((w.mode, w.lane) for w in workloads[: -len(HARNESS)]):
@@ -175,8 +182,7 @@ def test_every_own_lane_and_model_has_a_row_in_the_table():
         for device in ("cpu", "gpu")
         for lane in OWN.values()
         if lane.profiles and not lane.internal
-        for model in CATALOG
-        if model != "noop"
+        for model in MODELS
         for mode in ("inference", "train_step")
     } - found
     assert not missing
@@ -265,7 +271,7 @@ def test_what_a_run_has_found_out_the_next_one_takes_over(keep):
 
 EIGHT = [
     Workload(lane, model, mode, 32, device="gpu")
-    for mode, models in (("inference", [m for m in CATALOG if m != "noop"]), ("train_step", ("resnet50", "mlp")))
+    for mode, models in (("inference", MODELS), ("train_step", ("resnet50", "mlp")))
     for model in models
     for lane in ("torch", "torch-compile", "jax")
 ]

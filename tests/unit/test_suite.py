@@ -10,10 +10,11 @@ import fwbench
 from fwbench.machine import machine
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
+from fwbench.parity.case import MODELS
 from fwbench.plugin import selecting
 from fwbench.plugin.selecting import select
 from fwbench.record import lanes
-from fwbench.record.workload import MODES
+from fwbench.record.workload import MODES, STATEFUL
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.selection import SETTINGS
 from fwbench.suite.studies import STUDIES
@@ -104,11 +105,11 @@ def test_on_a_gpu_quick_infers_two_large_models_in_tf32_and_bf16_too(on_a_gpu):
         for model in ("resnet50", "vit_b_16")
         for precision in ("tf32", "bf16")
     }
-    assert {row[1] for row in on_a_gpu() if row[3] == "fp32"} == CATALOG.keys() - {"noop"}
+    assert {row[1] for row in on_a_gpu() if row[3] == "fp32"} == set(MODELS)
     assert {row[3] for row in on_a_gpu("--fwbench-profile=paper")} == {"fp32"}
     # A precision that is asked for is that of all models, each once; a small model that is named has no other.
     assert on_a_gpu("--fwbench-precision=bf16") == {
-        (lane, model, 32, "bf16") for lane in lanes for model in CATALOG.keys() - {"noop"}
+        (lane, model, 32, "bf16") for lane in lanes for model in set(MODELS)
     }
     assert {row[3] for row in on_a_gpu("--fwbench-models=mlp")} == {"fp32"}
     assert {row[3] for row in on_a_gpu("--fwbench-models=resnet50")} == {"fp32", "tf32", "bf16"}
@@ -304,3 +305,11 @@ def test_on_a_cpu_the_largest_model_has_smaller_batches_unless_others_are_asked_
 
     assert sizes() == ({1, 2}, {1, 2, 8})
     assert sizes("--fwbench-batch-sizes=4") == ({4}, {4})
+
+
+def test_of_models_with_a_state_those_that_are_named_are_measured_in_modes_of_their_own(chosen):
+    named = chosen("--fwbench-models=decoder,mlp")
+    assert {mode: {w.model for w in named.workloads(mode, CATALOG)} for mode in MODES} == {
+        mode: {"decoder" if mode in STATEFUL else "mlp"} for mode in MODES
+    }
+    assert not [w for mode in STATEFUL for w in chosen().workloads(mode, CATALOG)]

@@ -15,12 +15,13 @@ from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.networks import initial, network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward, precision
+from fwbench.frameworks.jax.stateful import Stateful
 from fwbench.frameworks.jax.training import TrainStep
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.training import HORIZON, classifies
-from fwbench.models import Model
+from fwbench.models import Model, stateful
 from fwbench.models.weights import Shape, Weights
-from fwbench.record.workload import TRAINING, Workload
+from fwbench.record.workload import STATEFUL, TRAINING, Workload
 
 # JAX's settings that a network may change and that change programs or how they are called.
 _SETTINGS = (
@@ -29,7 +30,7 @@ _SETTINGS = (
     *("jax_default_prng_impl", "jax_threefry_partitionable", "jax_optimization_level", "jax_memory_fitting_level"),
 )
 
-_FORWARD = {"inference": Forward, "dispatch": Dispatch}
+_FORWARD = {"inference": Forward, "dispatch": Dispatch, **dict.fromkeys(STATEFUL, Stateful)}
 
 
 class Jax(Framework):
@@ -50,6 +51,8 @@ class Jax(Framework):
             return f"{model.name} names no network in JAX"
         if workload.mode not in (*_FORWARD, *TRAINING):
             return f"the JAX lane has no mode {workload.mode!r}"
+        if reason := stateful.lacking(model, workload, "jax"):
+            return reason
         if workload.mode == "fit" and not classifies(model):
             return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
         if workload.mode in TRAINING and isinstance(model.loss, dict) and "jax" not in model.loss:

@@ -23,8 +23,7 @@ from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.profile import recorded
 from fwbench.machine import versions
-from fwbench.models import Model
-from fwbench.models.inputs import draw
+from fwbench.models import Model, stateful
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import LEFT_OUT, Metric, unavailable
@@ -78,8 +77,7 @@ class Compiled(Program):
         self.ranks = ranks
         self.devices = parallel.devices(workload, ranks)
         self.device = self.devices.local[0]
-        sizes = model.sizes(workload.axes)
-        self.network = network(model, sizes)
+        self.network = network(model, stateful.sizes(model, workload))
         if workload.remat:
             # It imports the suite's own networks, which need a newer Flax than others' do.
             from fwbench.frameworks.jax.rematerialise import rematerialised
@@ -103,8 +101,7 @@ class Compiled(Program):
         self.dtype = dtype
         leaves = [_cast(leaf, dtype) for leaf in self.network.load(weights)]
         self.leaves: Leaves = self.devices.everywhere(leaves)
-        drawn = draw(model.inputs, workload.batch_size, workload.seed, sizes)
-        self.inputs = self._placed(drawn, dtype)
+        self.inputs = self._placed(stateful.called(model, workload), dtype)
 
     def _placed(self, batch: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, jax.Array]:
         """The network's inputs, each device with its slice."""

@@ -19,7 +19,7 @@ from fwbench.frameworks.tensorflow.training import TrainStep
 from fwbench.frameworks.training import HORIZON, classifies
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
-from fwbench.record.workload import MODES, TRAINING, Workload
+from fwbench.record.workload import TRAINING, Workload
 
 # TensorFlow's settings that a network may change, by name.
 _SETTINGS: Mapping[str, Callable[[], Any]] = {
@@ -52,7 +52,7 @@ class TensorFlow(Framework):
     def unavailable(self, workload: Workload, model: Model) -> str | None:
         if "tensorflow" not in model.networks:
             return f"{model.name} names no network in TensorFlow"
-        if workload.mode not in MODES:
+        if workload.mode not in ("inference", *TRAINING):
             return f"the TensorFlow lanes have no mode {workload.mode!r}"
         if workload.target:
             return "TensorFlow cannot compile for a GPU that is not here"

@@ -21,12 +21,13 @@ from fwbench.frameworks.torch.networks import initial, network, shapes
 from fwbench.frameworks.torch.program import DTYPE, compile_mode, device_of, memory_format
 from fwbench.frameworks.torch.rotating import RotatingInference
 from fwbench.frameworks.torch.staging import StagedTraining, StagedWholeStep
+from fwbench.frameworks.torch.stateful import Stateful
 from fwbench.frameworks.torch.training import TrainStep
 from fwbench.frameworks.torch.whole import LANE, WholeStep
 from fwbench.frameworks.training import HORIZON, classifies
-from fwbench.models import Model
+from fwbench.models import Model, stateful
 from fwbench.models.weights import Shape, Weights
-from fwbench.record.workload import MODES, TRAINING, Workload
+from fwbench.record.workload import MODES, STATEFUL, TRAINING, Workload
 
 
 class Torch(Framework):
@@ -44,6 +45,8 @@ class Torch(Framework):
             return f"{model.name} names no network in PyTorch"
         if workload.mode not in MODES:
             return f"the PyTorch lanes have no mode {workload.mode!r}"
+        if reason := stateful.lacking(model, workload, "torch"):
+            return reason
         if workload.mode == "fit" and not classifies(model):
             return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
         if workload.mode in TRAINING and isinstance(model.loss, dict) and "torch" not in model.loss:
@@ -79,6 +82,8 @@ class Torch(Framework):
         threads = os.environ.get("OMP_NUM_THREADS")
         if threads:
             torch.set_num_threads(int(threads))
+        if workload.mode in STATEFUL:
+            return Stateful(workload, model, weights)
         if workload.mode == "inference":
             return RotatingInference(workload, model, weights, self.ranks)
         staged = workload.mode == "fit" and workload.device == "gpu"

@@ -27,8 +27,8 @@ from fwbench.frameworks.torch.networks import (
 )
 from fwbench.frameworks.torch.parallel import exchanged, own_gpu
 from fwbench.frameworks.torch.profile import recorded
-from fwbench.models import Model
-from fwbench.models.inputs import draw, too_large
+from fwbench.models import Model, stateful
+from fwbench.models.inputs import too_large
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
@@ -64,7 +64,7 @@ class Placed(Program):
         self.lane = workload.lane
         set_precision(workload.precision)
         self.settings: dict[str, Any] = {"precision_mode": workload.precision}
-        module = network(model, model.sizes(workload.axes))
+        module = network(model, stateful.sizes(model, workload))
         load_weights(module, weights)
         if dtype is torch.bfloat16:
             module = module.bfloat16()
@@ -83,8 +83,7 @@ class Placed(Program):
         self.model = model
         # This process's own share.
         self.batch_size = workload.batch_size // (ranks.size if ranks else 1)
-        batch = draw(model.inputs, workload.batch_size, workload.seed, model.sizes(workload.axes))
-        self.inputs = self._placed(shares(ranks, batch))
+        self.inputs = self._placed(shares(ranks, stateful.called(model, workload)))
         self.kernels: int | None = None
 
     def _placed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:

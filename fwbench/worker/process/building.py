@@ -10,6 +10,7 @@ from typing import Any
 
 from fwbench.frameworks.contract import Framework, Program, Ranks
 from fwbench.machine import nvml, versions
+from fwbench.models import stateful
 from fwbench.models.weights import Weights, canonical, digest
 from fwbench.parity.sources import sources
 from fwbench.record.lanes import RECORDED, Lane
@@ -90,7 +91,7 @@ def same(job: Job, facts: Mapping[str, Any]) -> None:
 def build(job: Job, framework: Framework, horizon: int) -> Program:
     """Build the program with the weights that every lane starts from, after a check that all ranks have the same."""
     model, workload = job.model, job.workload
-    job.shapes = framework.weight_shapes(model, model.sizes(workload.axes))
+    job.shapes = framework.weight_shapes(model, stateful.sizes(model, workload))
     weights = starting_weights(job)
     job.parity["weights"] = digest(weights)
     same(job, {"the digest of the weights": job.parity["weights"]})

@@ -19,7 +19,7 @@ from fwbench.models.weights import Weights, digest
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Metric, unavailable
 from fwbench.record.metrics import ERRORS
-from fwbench.record.workload import HARNESS_MODES, Workload
+from fwbench.record.workload import FORWARD, HARNESS_MODES, Workload
 from fwbench.worker.process.building import starting_weights
 from fwbench.worker.process.job import Job
 
@@ -39,7 +39,7 @@ def sound(job: Job, program: Program) -> None:
         )
     # One of several devices may have its slice's outputs alone.
     sizes = {workload.batch_size, workload.batch_size // workload.devices}
-    if workload.mode == "inference" and checked(job) and not sizes & {*output.shape[:1]}:
+    if workload.mode in FORWARD and checked(job) and not sizes & {*output.shape[:1]}:
         raise ModelError(
             f"the lane {workload.lane} returns an output of shape {output.shape}{made} for a batch of "
             f"{workload.batch_size}, so its throughput would be wrong: the first axis must be the batch"
@@ -58,7 +58,7 @@ def _samples(job: Job) -> int | None:
 
 def begin(job: Job, program: Program) -> None:
     """Keep the output of the batch of the build, and let timed calls take several batches where that costs nothing."""
-    if job.workload.mode == "inference" and checked(job):
+    if job.workload.mode in FORWARD and checked(job):
         job.first_output = folded_output(program, _samples(job))
         free_signs()
         job.batches = vary(program, job.model, job.workload)
@@ -94,7 +94,7 @@ def sketch(
     def sketching() -> Iterator[dict[str, Any]]:
         feed()
         precision, exact = job.workload.precision, _exact(job)
-        if job.workload.mode == "inference":
+        if job.workload.mode in FORWARD:
             yield from of_inference(program, precision, _samples(job), job.first_output, exact)
         else:
             yield from of_training(program, lambda: starting_weights(job), precision, job.mean, exact)
@@ -170,7 +170,7 @@ def computed(program: Program, model: Model, workload: Workload, weights: Callab
         given = weights()
         told |= {"weights": digest(given), "numbers": sum(array.size for array in given.values())}
         del given
-        if workload.mode != "inference":
+        if workload.mode not in FORWARD:
             parts = of_training(program, weights, workload.precision)
         else:
             if isinstance(program, Rotating):

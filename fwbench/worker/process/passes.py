@@ -8,6 +8,7 @@ from fwbench.machine.load import OtherLoad
 from fwbench.meters.device import device_time
 from fwbench.meters.energy import Counter, Drawn, SummedCounter, drawn, energy
 from fwbench.meters.flops import PASSES, model_flops
+from fwbench.meters.generation import generation
 from fwbench.meters.growth import Growth
 from fwbench.meters.heap import noted, settle
 from fwbench.meters.latency import Lap, drift, latencies, percentiles
@@ -15,6 +16,7 @@ from fwbench.meters.memory import memory, process_device_memories
 from fwbench.meters.steady import Start
 from fwbench.meters.throughput import Queued, queue_depth, queued
 from fwbench.record.measurement import Metric, Pass, unavailable
+from fwbench.record.workload import STATEFUL
 from fwbench.worker.process.checks import begin, end, fingerprint, sketch, sound
 from fwbench.worker.process.facts import limits, probe, rest
 from fwbench.worker.process.job import Job
@@ -48,6 +50,8 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
                 program.call_and_wait()
         else:
             _time(job, program, begun)
+            if workload.mode in STATEFUL:
+                job.metrics.update(generation(workload, job.model, program, job.metrics))
     if not protocol.programs:
         end(job, program)
         _measure_memory_and_check(job, program)

@@ -24,7 +24,7 @@ from fwbench.machine.load import OtherLoad
 from fwbench.meters import memory
 from fwbench.meters.heap import page_faults
 from fwbench.meters.remembering import vary
-from fwbench.models import Model, ModelError
+from fwbench.models import Model, ModelError, stateful
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, compiling
@@ -205,7 +205,7 @@ class Player(Turns):
         with witness.building():
             if reason := framework.unavailable(workload, described):
                 raise UnavailableError(reason)
-            shapes = framework.weight_shapes(described, described.sizes(workload.axes))
+            shapes = framework.weight_shapes(described, stateful.sizes(described, workload))
             weights = functools.partial(canonical, workload.weights, described, shapes, workload.seed)
             self.program = framework.build(workload, described, weights())
         vary(self.program, described, workload)

@@ -22,7 +22,7 @@ from typing import Any
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.inputs import too_large
-from fwbench.parity import digits
+from fwbench.parity import digits, stepping
 from fwbench.parity.case import side
 from fwbench.parity.choices.proof import Further
 from fwbench.parity.choices.proof import prove as tried
@@ -100,6 +100,9 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
             points |= dict.fromkeys(proof.points)
             left_out |= {f"{point} ({mode})": reason for point, reason in proof.left_out.items()}
             gc.collect()
+        if model.state:
+            send({"stage": "step by step"})
+            nearest += stepping.prove(model, candidate)
         if not (failure := differences(proofs)):
             send({"stage": "choices that no point takes"})
             further = tried(model, candidate, left_out)

@@ -1,0 +1,170 @@
+"""A call of a network with a state in JAX: a prompt (`prefill`), or one further step (`decode`)."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.jax.flops import counted
+from fwbench.frameworks.jax.functional import Network
+from fwbench.frameworks.jax.options import known
+from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
+from fwbench.models import Model, stateful
+from fwbench.models.importing import ModelError
+from fwbench.models.outputs import select
+from fwbench.models.weights import Weights
+from fwbench.record.measurement import Metric
+from fwbench.record.workload import Workload
+
+# XLA's options for a program that runs a few times, so that optimising it would take longer than it saves.
+_AS_WRITTEN = {"xla_backend_optimization_level": 0}
+# Two results of the same call are no further apart than so many units in the last place.
+_ROUNDINGS = 64
+
+
+class Stateful(Compiled):
+    """Every call starts from the same state: the empty one, or the one that the steps before have filled.
+
+    What a further call would write again, as into a cache, is donated, and taken from call to call. All else, such as a
+    position, each call takes as it was at first. All of the state is returned. Arguments are those of `Forward`.
+    """
+
+    def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: None = None) -> None:
+        super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
+        self.workload = workload
+        filling = stateful.filling(model, workload)
+        self.filling = None if filling is None else self._placed(filling, self.dtype)
+        self._stepped = jax.jit(self._call, compiler_options=known(_AS_WRITTEN))
+        self.structure: Any
+        state, self.structure = jax.tree.flatten(self._initial())
+        self.donated = self._written_again(state)
+        self.settings["state"] = "donated" if any(self.donated) else "returned anew"
+        self._take(state)
+        self.function = jax.jit(self._flat, donate_argnums=2)
+        # A CPU may run independent calls out of order, so all outputs are held, but for what the next call overwrites.
+        self.pending: deque[Any] = deque(maxlen=None if self.device.platform == "cpu" else 1)
+        self.out: Any = (jnp.zeros(()), [])
+
+    def _initial(self) -> Any:
+        """The state that every call starts from."""
+        sizes = stateful.sizes(self.network.model, self.workload)
+        made = stateful.empty(self.network.model, "jax", self.workload.batch_size, sizes)
+        state = placed_state(self.network.model, made, self.device, self.dtype)
+        return state if self.filling is None else self._stepped(self.leaves, self.filling, state)[1]
+
+    def _call(self, leaves: Leaves, inputs: Mapping[str, jax.Array], state: Any) -> tuple[jax.Array, Any]:
+        return stepped(self.network, leaves, inputs, state)
+
+    def _flat(
+        self, leaves: Leaves, inputs: Mapping[str, jax.Array], donated: Leaves, kept: Leaves
+    ) -> tuple[jax.Array, Leaves, Leaves]:
+        """The output, and the state's leaves after the call: those that were donated, and the others."""
+        taken = {True: iter(donated), False: iter(kept)}
+        state = jax.tree.unflatten(self.structure, [next(taken[of]) for of in self.donated])
+        output, after = self._call(leaves, inputs, state)
+        return output, *_divided(jax.tree.leaves(after), self.donated)
+
+    def _written_again(self, first: Leaves) -> list[bool]:
+        """Which leaves a second call leaves as the first call has written them, and may be donated."""
+
+        def called(state: Leaves) -> Leaves:
+            after = self._stepped(self.leaves, self.inputs, jax.tree.unflatten(self.structure, state))[1]
+            if jax.tree.structure(after) != self.structure:
+                raise ModelError(
+                    f"the network of {self.network.model.name} in JAX returns a state of another structure than it "
+                    f"takes: {jax.tree.structure(after)}, and not {self.structure}"
+                )
+            return jax.tree.leaves(after)
+
+        once = called(first)
+        carried = [_is_float(old) and _is_alike(old, new) for old, new in zip(first, once, strict=True)]
+        twice = called([new if of else old for old, new, of in zip(first, once, carried, strict=True)])
+        return [of and _same(one, two) for of, one, two in zip(carried, once, twice, strict=True)]
+
+    def _take(self, state: Leaves) -> None:
+        # A call that is given away frees its arguments, so leaves that are one array become several.
+        self.carried, self.kept = _divided([jnp.copy(leaf) for leaf in state], self.donated)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """As they are now: each call frees what was donated."""
+        return self.leaves, self.inputs, self.carried, self.kept
+
+    def step(self) -> None:
+        output, self.carried, kept = self.compiled(*self.arguments)
+        self.out = (output, kept)
+        self.pending.append(self.out)
+
+    def wait(self) -> None:
+        jax.block_until_ready((list(self.pending), self.carried))
+        self.pending.clear()
+
+    def output(self) -> NDArray[Any]:
+        return np.asarray(self.out[0]).astype(np.float32, copy=False)
+
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
+        self.leaves = list(map(self.devices.everywhere, self.network.replaced_weights(self.leaves, weights)))
+        self._take(jax.tree.leaves(self._initial()))
+
+    def relocate(self) -> None:
+        self.leaves, self.inputs, self.carried, self.kept = self.devices.copied(self.arguments)
+
+    def state_memory(self) -> Metric:
+        return Metric(float(sum(leaf.nbytes for leaf in (*self.carried, *self.kept))), "the arrays that a call takes")
+
+    def forward_flops(self) -> float:
+        return counted(self.function, *self.arguments)
+
+
+def stepped(network: Network, leaves: Leaves, inputs: Mapping[str, jax.Array], state: Any) -> tuple[jax.Array, Any]:
+    """Output and state of a call in inference mode.
+
+    Raises:
+        ModelError: the network raised an exception, or returned no such pair.
+    """
+    returned, _ = network._returned(leaves, {**inputs, stateful.STATE: state}, False, None)
+    output: jax.Array = select(network.model, "jax", returned, len(next(iter(inputs.values()))))
+    return output, stateful.divided(network.model, "jax", returned)[1]
+
+
+def placed_state(model: Model, state: Any, device: jax.Device, dtype: Any) -> Any:
+    """A state on the device, its arrays of floating point in this number format.
+
+    Raises:
+        ModelError: it holds something that is neither an array nor a number.
+    """
+
+    def placed(leaf: Any) -> jax.Array:
+        if not isinstance(leaf, jax.Array | np.ndarray | int | float):
+            raise ModelError(
+                f"the state of {model.name} in JAX holds an object of type {type(leaf).__name__}: make it of arrays, "
+                "numbers, and lists, tuples or dicts of these"
+            )
+        array = jnp.asarray(leaf)
+        return jax.device_put(jnp.asarray(array, dtype if _is_float(array) else array.dtype), device)
+
+    return jax.tree.map(placed, state)
+
+
+def _divided(leaves: Sequence[Any], donated: Sequence[bool]) -> tuple[Leaves, Leaves]:
+    pairs = list(zip(leaves, donated, strict=True))
+    return [leaf for leaf, of in pairs if of], [leaf for leaf, of in pairs if not of]
+
+
+def _is_float(leaf: jax.Array) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
+
+
+def _is_alike(one: jax.Array, other: jax.Array) -> bool:
+    return (one.shape, one.dtype) == (other.shape, other.dtype)
+
+
+def _same(one: jax.Array, other: jax.Array) -> bool:
+    """Whether two arrays are equal but for rounding, as a GPU may round a sum otherwise at each call."""
+    first, second = (np.asarray(array).astype(np.float64) for array in (one, other))
+    unit = float(jnp.finfo(one.dtype).eps)
+    return bool(np.linalg.norm(first - second) <= _ROUNDINGS * unit * np.linalg.norm(first))

@@ -1,0 +1,159 @@
+"""A call of a network with a state in PyTorch: a prompt (`prefill`), or one further step (`decode`)."""
+
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from fwbench.frameworks.faults import faults
+from fwbench.frameworks.torch.networks import called_with
+from fwbench.frameworks.torch.program import Inference
+from fwbench.models import Model, stateful
+from fwbench.models.importing import ModelError
+from fwbench.models.inputs import too_large
+from fwbench.models.weights import Weights
+from fwbench.record.measurement import Metric
+from fwbench.record.workload import Workload
+
+# Two results of the same call are no further apart than so many units in the last place.
+_ROUNDINGS = 64
+
+
+class Stateful(Inference):
+    """Every call starts from the same state: the empty one, or the one that the steps before have filled.
+
+    A network may write to its state in place. What a further call would write there again, as into a cache, stays; all
+    else, such as a position, is put back after each call. Arguments are those of `Inference`.
+    """
+
+    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
+        super().__init__(workload, model, weights)
+        self.workload = workload
+        filling = stateful.filling(model, workload)
+        self.filling = None if filling is None else self._placed(filling)
+        # Outside of inference mode, as the batch: compiled code distinguishes tensors of that mode.
+        with torch.no_grad():
+            self.state = self._initial()
+            self._prepare()
+
+    def _initial(self) -> Any:
+        """The state that every call starts from."""
+        sizes = stateful.sizes(self.model, self.workload)
+        made = stateful.empty(self.model, "torch", self.workload.batch_size, sizes)
+        state = placed_state(self.model, made, self.device, self.dtype)
+        return state if self.filling is None else self._called(self.filling, state)[1]
+
+    def _called(self, inputs: Mapping[str, Tensor], state: Any) -> tuple[Any, Any]:
+        """Output and state of a call operator by operator."""
+        positional, named = called_with(inputs)
+        with faults(f"the network of {self.model.name}", too_large(self.model.inputs)):
+            returned = self.module(*positional, **named, state=state)
+        return stateful.divided(self.model, "torch", returned)
+
+    def _prepare(self) -> None:
+        """Find out by two calls what of the state must be put back after each call."""
+        self.leaves, self.structure = pytree.tree_flatten(self.state)
+        first = [_copied(leaf) for leaf in self.leaves]
+        self._called(self.inputs, self.state)
+        after = pytree.tree_leaves(self.state)
+        # A network may put other arrays into the state's lists and dicts: these are then made anew for each call.
+        self.replaces = len(after) != len(self.leaves) or any(map(operator.is_not, after, self.leaves))
+        once = [_copied(leaf) for leaf in self.leaves]
+        arrays = [each for each in zip(self.leaves, first, once, strict=True) if _is_array(each[0])]
+        written = [(leaf, start) for leaf, start, changed in arrays if not _same(start, changed)]
+        self.restored = [(leaf, start) for leaf, start in written if not leaf.is_floating_point()]
+        self._restore()
+        self._called(self.inputs, self._given())
+        self.restored += [
+            (leaf, start) for leaf, start, changed in arrays if leaf.is_floating_point() and not _same(leaf, changed)
+        ]
+        self._restore()
+        self.settings["state"] = "updated in place" if len(written) > len(self.restored) else "returned anew"
+        if self.compiles:
+            for tensor in self._arrays():
+                # CUDA graphs are recorded of a program that writes to its arguments only if these stay where they are.
+                torch._dynamo.mark_static_address(tensor, guard=False)
+
+    def _given(self) -> Any:
+        """The state, in lists and dicts that no call has changed."""
+        return pytree.tree_unflatten(self.leaves, self.structure) if self.replaces else self.state
+
+    def _restore(self) -> None:
+        for leaf, first in self.restored:
+            leaf.copy_(first)
+
+    def step(self) -> None:
+        state = self._given()
+        try:
+            self.returned = self.call(*self.positional, **self.named, state=state)
+        except Exception as error:
+            self._blame(error, self.call, *self.positional, **self.named, state=state)
+            raise
+        self._restore()
+
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
+        super().restart(weights, draw)
+        with torch.no_grad():
+            filled = pytree.tree_leaves(self._initial())
+            for leaf, other in zip(self.leaves, filled, strict=True):
+                if _is_array(leaf):
+                    leaf.copy_(other)
+            for leaf, start in self.restored:
+                start.copy_(leaf)
+
+    def state_memory(self) -> Metric:
+        return Metric(float(sum(tensor.nbytes for tensor in self._arrays())), "the arrays that a call takes")
+
+    def _arrays(self) -> list[Tensor]:
+        return [leaf for leaf in self.leaves if _is_array(leaf)]
+
+    def _held(self) -> list[Tensor]:
+        return [*super()._held(), *self._arrays()]
+
+
+def placed_state(model: Model, state: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """A state on the device, its arrays of floating point in this number format.
+
+    Raises:
+        ModelError: it holds something that is neither an array nor a number.
+    """
+
+    def placed(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf.to(device, dtype if leaf.is_floating_point() else None)
+        if leaf is None or isinstance(leaf, int | float):
+            return leaf
+        raise ModelError(
+            f"the state of {model.name} in PyTorch holds an object of type {type(leaf).__name__}: make it of tensors, "
+            "numbers, and lists, tuples or dicts of these"
+        )
+
+    return pytree.tree_map(placed, state)
+
+
+def named_leaves(state: Any) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The arrays and numbers of a state on the host, with their place in it: `layers.0.1`."""
+    for path, leaf in pytree.tree_leaves_with_path(state):
+        name = ".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
+        yield name, leaf.detach().cpu().numpy().copy() if _is_array(leaf) else np.array(leaf)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor)
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.clone() if _is_array(leaf) else leaf
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two arrays are equal but for rounding, as a GPU may round a sum otherwise at each call."""
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    unit = torch.finfo(one.dtype).eps
+    return bool(torch.dist(one.double(), other.double()) <= _ROUNDINGS * unit * torch.linalg.vector_norm(one.double()))

@@ -1,0 +1,31 @@
+"""What generating text costs, in the field's words: of a prompt (`prefill`), and of one further step (`decode`)."""
+
+from collections.abc import Mapping
+
+from fwbench.frameworks.contract import Program
+from fwbench.models import Model
+from fwbench.record.measurement import Metric
+from fwbench.record.workload import Workload
+
+# The name of a call's median time, by mode.
+_TIMES = {"prefill": "time_to_first_token", "decode": "time_per_output_token"}
+
+
+def generation(workload: Workload, model: Model, program: Program, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Times, rates and energy of tokens, from those of calls and samples; and the size of the state.
+
+    A token is a step of the sequence, whatever it consists of.
+
+    Args:
+        metrics: of the calls, by name.
+    """
+    steps = model.sizes(workload.axes)[model.sequence] if workload.mode == "prefill" else 1
+    found = {_TIMES[workload.mode]: metrics["latency_p50"]}
+    throughput, energy = metrics["throughput"], metrics["energy_per_sample"]
+    if throughput.value is not None:
+        found["tokens_per_second"] = Metric(throughput.value * steps, f"throughput times {steps}: {throughput.source}")
+    if energy.value is not None:
+        found["energy_per_token"] = Metric(energy.value / steps, f"energy_per_sample over {steps}: {energy.source}")
+    if state := program.state_memory():
+        found["state_memory"] = state
+    return found

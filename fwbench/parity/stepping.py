@@ -1,0 +1,120 @@
+"""Whether a model with a state computes in steps what it computes at once, in both frameworks, with equal states."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from fwbench.models import Model
+from fwbench.parity.case import MAIN, Array, Case, Point, Side, distance, length, side
+from fwbench.parity.errors import NotTheSame, bound, relative_l2
+from fwbench.parity.store import Nearest
+
+# Steps after a prompt of nearly the longest sequence, whose positions, masks and tables shorter ones do not reach.
+_LAST = 2
+
+# Points of short sequences: the canonical weights hide a clip or a branch that they do not reach.
+_POINTS = (MAIN, Point("perturbed"))
+
+
+def prove(model: Model, candidate: str) -> list[Nearest]:
+    """Compare a prompt and further steps with the whole sequence, in each framework, and the states across both.
+
+    Returns:
+        The errors that are nearest to their bounds: of outputs (`steps`), and of the state.
+
+    Raises:
+        NotTheSame: an error is beyond its bound; the sentence names framework, step and array.
+        ModelError: a state cannot be made or taken as the model describes it.
+    """
+    found: list[Nearest] = []
+    for case, prompt, point in _runs(model):
+        sides = {framework: side(framework)(case) for framework in (model.reference, candidate)}
+        states = {}
+        for framework, one in sides.items():
+            steps, states[framework] = _alone(one, framework, prompt, point)
+            found += steps
+        found += _across(case, states[model.reference], states[candidate], candidate, point)
+    worst = {name: [one for one in found if one.quantity == name] for name in ("steps", "state")}
+    return [max(errors, key=lambda one: one.ratio) for errors in worst.values() if errors]
+
+
+def _runs(model: Model) -> Iterator[tuple[Case, int, Point]]:
+    """What is compared: a case, how many steps of it are the prompt, and the point."""
+    short = Case(model, axes=tuple(model.proof_axes.items()))
+    for point, prompt in itertools.product(_POINTS, dict.fromkeys((1, max(short.steps // 2, 1)))):
+        yield short, prompt, point
+    values = model.axes[model.sequence]
+    longest = values if isinstance(values, int) else max(values)
+    if longest > max(short.steps, _LAST):
+        yield Case(model, axes=((model.sequence, longest),)), longest - _LAST, MAIN
+
+
+def _alone(one: Side, framework: str, prompt: int, point: Point) -> tuple[list[Nearest], dict[str, Array]]:
+    """The errors of one framework's steps against its own whole sequence, and its state after them."""
+    case = one.case
+    model, steps = case.model, case.steps
+    calls = [prompt, *[1] * (steps - prompt)]
+    whole = one.forward(point).output
+    stepped, at_once = one.stepped(calls, point), one.stepped([steps], point)
+    outputs = {}
+    for end, output in zip(itertools.accumulate(calls), stepped.outputs, strict=True):
+        # A call may return its last step's output alone.
+        expected = whole[:, end - 1] if output.ndim < whole.ndim else whole[:, end - output.shape[1] : end]
+        outputs[end] = relative_l2(output, expected)
+    states = {
+        name: _relative(array, at_once.state[name]) if name in at_once.state else np.inf
+        for name, array in stepped.state.items()
+    }
+    admitted = bound(model, "output")
+    wrong = [end for end, error in outputs.items() if not error <= admitted]
+    apart = [name for name, error in states.items() if not error <= admitted]
+    if wrong or apart:
+        said = [
+            *(f"the output differs first at step {end}, by {outputs[end]:.1e}" for end in wrong[:1]),
+            *(f"the state differs first in {name!r}, by {states[name]:.1e}" for name in apart[:1]),
+        ]
+        raise NotTheSame(
+            f"{model.name}: in {framework}, a prompt of {prompt} and {steps - prompt} further steps do not give what "
+            f"the whole sequence of {steps} gives at {point}: {', and '.join(said)}"
+        )
+    found = [_nearest(case, "steps", f"{framework}: step {end}", error, point) for end, error in outputs.items()]
+    found += [_nearest(case, "state", f"{framework}: {name}", error, point) for name, error in states.items()]
+    return found, stepped.state
+
+
+def _across(
+    case: Case, expected: Mapping[str, Array], actual: Mapping[str, Array], candidate: str, point: Point
+) -> list[Nearest]:
+    """The errors of two frameworks' states, as far as these have arrays of one name and, but for their order, shape."""
+    found = []
+    for name, array in actual.items():
+        orders = list(_orders(array, expected[name])) if name in expected else []
+        if not orders:
+            continue
+        error = min(_relative(np.transpose(array, order), expected[name]) for order in orders)
+        if not error <= bound(case.model, "output"):
+            raise NotTheSame(
+                f"{case.model.name}: after {case.steps} steps at {point} the states of "
+                f"{case.model.reference} and {candidate} differ in {name!r}, by {error:.1e}"
+            )
+        found.append(_nearest(case, "state", name, error, point))
+    return found
+
+
+def _orders(one: Array, other: Array) -> Iterator[tuple[int, ...]]:
+    """The orders of axes in which one array has the other's shape: frameworks lay the same cache out otherwise."""
+    if one.ndim == other.ndim:
+        for order in itertools.permutations(range(one.ndim)):
+            if tuple(one.shape[axis] for axis in order) == other.shape:
+                yield order
+
+
+def _relative(one: Array, other: Array) -> float:
+    if one.shape != other.shape:
+        return float("inf")
+    return distance(one, other) / (length(other) or 1.0)
+
+
+def _nearest(case: Case, quantity: str, tensor: str, error: float, point: Point) -> Nearest:
+    return Nearest(quantity, tensor, str(point), case.mode, error, bound(case.model, "output"))

@@ -1,0 +1,313 @@
+"""Models with a state: what a call of a program takes and leaves, and the proof of steps against the whole sequence."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fwbench
+from fwbench import frameworks
+from fwbench.frameworks.jax import decoder as in_jax
+from fwbench.meters.generation import generation
+from fwbench.models import CATALOG, Model, ModelError, stateful
+from fwbench.models.weights import draw
+from fwbench.parity import stepping
+from fwbench.parity.case import side
+from fwbench.parity.errors import NotTheSame
+from fwbench.record.lanes import OWN
+from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.workload import Workload
+
+_HERE = "tests.correctness.stateful_networks"
+_JAX, _TORCH = "fwbench.frameworks.jax.decoder", "fwbench.frameworks.torch.decoder"
+
+DECODER = Model(
+    "tiny-decoder",
+    torch=f"{_TORCH}:Decoder",
+    jax=f"{_JAX}:Decoder",
+    inputs=fwbench.tokens("length", vocabulary=32),
+    axes={"length": (6, 9), "width": 16, "layers": 2, "heads": 4, "groups": 2, "hidden": 24, "vocabulary": 32},
+    state={"torch": f"{_TORCH}:cache", "jax": f"{_JAX}:cache"},
+)
+RNN = Model(
+    "rnn",
+    torch=f"{_HERE}:TorchRnn",
+    jax=f"{_HERE}:JaxRnn",
+    inputs=fwbench.normal("length", 8),
+    axes={"length": (5, 7)},
+    weights={r"^(\w+_l0)$": r"rnn.\1"},
+    state={"torch": f"{_HERE}:torch_hidden", "jax": f"{_HERE}:jax_hidden"},
+)
+GROWING = Model(
+    "growing",
+    torch=f"{_HERE}:TorchGrowing",
+    jax=f"{_HERE}:JaxGrowing",
+    inputs=fwbench.normal("length", 8),
+    axes={"length": (5, 7)},
+    state={"torch": f"{_HERE}:torch_nothing", "jax": f"{_HERE}:jax_nothing"},
+)
+IN_PLACE = Model.from_json({**RNN.to_json(), "networks": {**RNN.networks, "torch": f"{_HERE}:TorchRnnInPlace"}})
+MODELS = {model.name: model for model in (DECODER, RNN, GROWING)} | {"in-place": IN_PLACE}
+
+every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+every_lane = pytest.mark.parametrize("lane", ["torch", "jax"])
+
+
+def built(model, lane, mode, seed=0, batch_size=2):
+    """A compiled program, and the weights that it was built with."""
+    workload, framework = Workload(lane, model.name, mode, batch_size, seed=0), frameworks.load(OWN[lane].adapter)
+    weights = draw(model, framework.weight_shapes(model, stateful.sizes(model, workload)), seed)
+    program = framework.build(workload, model, weights)
+    with program.session():
+        program.compile()
+    return program, weights
+
+
+def outputs(program, calls=3):
+    with program.session():
+        made = []
+        for _ in range(calls):
+            program.call_and_wait()
+            made.append(program.output().copy())
+    return made
+
+
+def whole(model, lane, seed=0):
+    """What the network makes of all steps of decode's batch at once, without a state."""
+    axes = (("length", stateful.sizes(model, Workload("", model.name, "decode"))["length"]),)
+    workload, framework = Workload(lane, model.name, "inference", 2, axes=axes), frameworks.load(OWN[lane].adapter)
+    weights = draw(model, framework.weight_shapes(model, model.sizes(axes)), seed)
+    program = framework.build(workload, model, weights)
+    with program.session():
+        program.compile()
+        program.call_and_wait()
+        return program.output()
+
+
+@every_lane
+@every_model
+def test_every_call_computes_the_step_after_those_that_the_state_holds(model, lane):
+    program, _ = built(model, lane, "decode")
+    expected = whole(model, lane)[:, -1:]
+    for output in outputs(program):
+        np.testing.assert_allclose(output.reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)
+
+
+@every_lane
+@every_model
+def test_every_call_computes_the_prompt_from_an_empty_state(model, lane):
+    program, _ = built(model, lane, "prefill")
+    expected = whole(model, lane)[:, :-1]
+    for output in outputs(program):
+        output = output[:, None] if output.ndim < expected.ndim else output
+        np.testing.assert_allclose(output, expected[:, -output.shape[1] :], rtol=1e-4, atol=1e-6)
+
+
+@every_lane
+@every_model
+def test_a_program_with_other_weights_fills_its_state_again(model, lane):
+    program, _ = built(model, lane, "decode")
+    outputs(program, 1)
+    _, other = built(model, lane, "decode", seed=1)
+    with program.session():
+        program.restart(other)
+        program.relocate()
+    expected = whole(model, lane, seed=1)[:, -1:]
+    for output in outputs(program):
+        np.testing.assert_allclose(output.reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "lane", "way"),
+    [
+        (DECODER, "torch", "updated in place"),
+        (DECODER, "jax", "donated"),
+        *((model, lane, "returned anew") for model in (RNN, GROWING) for lane in ("torch", "jax")),
+    ],
+    ids=str,
+)
+def test_the_record_says_how_the_state_is_updated(model, lane, way):
+    assert built(model, lane, "decode")[0].settings["state"] == way
+
+
+@every_lane
+def test_the_size_of_the_state_is_that_of_the_whole_cache(lane):
+    program, _ = built(DECODER, lane, "decode", batch_size=3)
+    keys_and_values = 2 * 3 * 2 * 128 * 2 * 4 * 4  # layers, batch, groups, steps, size, both, bytes
+    assert keys_and_values < program.state_memory().value <= keys_and_values + 8
+
+
+def test_one_sequence_feeds_prompt_and_step():
+    sizes = {mode: Workload("torch", "rnn", mode, 2) for mode in ("prefill", "decode")}
+    prompt, step = (stateful.called(RNN, workload)[""] for workload in sizes.values())
+    assert (prompt.shape, step.shape) == ((2, 5, 8), (2, 1, 8))
+    assert np.array_equal(stateful.filling(RNN, sizes["decode"])[""], prompt)
+    assert stateful.filling(RNN, sizes["prefill"]) is None
+
+
+@every_model
+def test_steps_are_proved_to_compute_what_the_whole_sequence_does(model):
+    steps, state = stepping.prove(model, "jax")
+    assert (steps.quantity, state.quantity) == ("steps", "state")
+    assert max(steps.error, state.error) < 1e-13
+
+
+ROTATED, WRITE, ATTEND = in_jax.rotary, in_jax.write, in_jax.attend
+
+
+def _rotated_off_by_one(at, size, dtype):
+    return ROTATED(at + (at.shape[0] == 1), size, dtype)
+
+
+def _written_one_further(cache, key, value, at):
+    return WRITE(cache, key, value, at + (at.shape[0] == 1))
+
+
+def _unused_part_unmasked(query, keys, values, mask):
+    return ATTEND(query, keys, values, mask | (jnp.arange(mask.shape[1]) >= 100))
+
+
+def _heads_swapped(query, keys, values, mask):
+    return ATTEND(query, keys, values[:, :, ::-1] if query.shape[1] == 1 else values, mask)
+
+
+def _heads_swapped_everywhere(query, keys, values, mask):
+    return ATTEND(query, keys[:, :, ::-1], values[:, :, ::-1], mask)
+
+
+def _unscaled(query, keys, values, mask):
+    return ATTEND(query * (query.shape[-1] ** 0.5 if query.shape[1] == 1 else 1), keys, values, mask)
+
+
+@pytest.mark.parametrize(
+    ("function", "mistake", "place"),
+    [
+        ("rotary", _rotated_off_by_one, "the state differs first in 'layers.0.0'"),
+        ("write", _written_one_further, "the state differs first in 'layers.0.0'"),
+        ("attend", _unused_part_unmasked, "step 1"),
+        ("attend", _heads_swapped, "the state differs first in 'layers.1.0'"),
+        ("attend", _unscaled, "the state differs first in 'layers.1.0'"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_mistake_in_steps_alone_is_found_and_placed(function, mistake, place, monkeypatch):
+    monkeypatch.setattr(in_jax, function, mistake)
+    with pytest.raises(NotTheSame) as found:
+        stepping.prove(DECODER, "jax")
+    assert "in jax" in str(found.value)
+    assert place in str(found.value)
+
+
+def test_a_mistake_that_steps_and_the_whole_share_is_found_across_frameworks(monkeypatch):
+    monkeypatch.setattr(in_jax, "attend", _heads_swapped_everywhere)
+    with pytest.raises(NotTheSame, match=r"torch and jax differ in 'layers\.1\.0'"):
+        stepping.prove(DECODER, "jax")
+
+
+def other_layout(batch_size, length, width, layers, heads, groups):
+    """The decoder's cache under other names."""
+    made = in_jax.cache(batch_size, length, width, layers, heads, groups)
+    return {"at": made["position"], "layers": {str(number): pair for number, pair in enumerate(made["layers"])}}
+
+
+class OtherLayout(in_jax.Decoder):
+    """The decoder with a cache that is laid out otherwise."""
+
+    def __call__(self, tokens, state=None):
+        if state is None:
+            return super().__call__(tokens)
+        layers = list(state["layers"].values())
+        output, after = super().__call__(tokens, {"position": state["at"], "layers": layers})
+        return output, {"at": after["position"], "layers": dict(zip(state["layers"], after["layers"], strict=True))}
+
+
+def test_another_layout_of_the_cache_is_no_difference():
+    here = "tests.correctness.test_stateful"
+    described = DECODER.to_json()
+    described["networks"] = {**DECODER.networks, "jax": f"{here}:OtherLayout"}
+    described["state"] = {**DECODER.state, "jax": f"{here}:other_layout"}
+    steps, _ = stepping.prove(Model.from_json(described), "jax")
+    assert steps.error < 1e-13
+
+
+@every_lane
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"state": {}}, "names no state in"),
+        ({"networks": dict.fromkeys(("torch", "jax"), f"{_HERE}:no_pair")}, "returns the pair (output, state)"),
+        ({"state": dict.fromkeys(("torch", "jax"), f"{_HERE}:of_text")}, "holds an object of type str"),
+        ({"state": dict.fromkeys(("torch", "jax"), f"{_HERE}:WIDTH")}, "name a function that makes a state"),
+    ],
+    ids=["no-state", "no-pair", "text", "no-function"],
+)
+def test_what_is_no_state_is_told(lane, changed, said):
+    model = Model.from_json({**RNN.to_json(), **changed})
+    workload, framework = Workload(lane, "rnn", "decode"), frameworks.load(OWN[lane].adapter)
+    weights = draw(model, framework.weight_shapes(model, {"length": 6}), 0)
+    if not model.state:
+        assert said in framework.unavailable(workload, model)
+        return
+    with pytest.raises(ModelError) as raised:
+        framework.build(workload, model, weights)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(("field", "value"), [("devices", 2), ("target", "h100")])
+@every_lane
+def test_one_device_that_is_here_runs_a_state(lane, field, value):
+    workload = Workload(lane, "rnn", "decode", 2, **{field: value})
+    assert frameworks.load(OWN[lane].adapter).unavailable(workload, RNN)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"state": {"tensorflow": "a:b"}}, "state names 'tensorflow'"),
+        ({"inputs": fwbench.normal(8), "axes": {}}, "takes a sequence"),
+        ({"inputs": {"state": fwbench.normal("length")}}, "rename the input"),
+    ],
+)
+def test_a_state_that_makes_no_sense_is_told(given, said):
+    described = {"inputs": fwbench.normal("length"), "axes": {"length": 4}, "state": {"torch": "a:b"}, **given}
+    with pytest.raises(ValueError, match=said):
+        Model("wrong", torch="a:b", **described)
+
+
+def test_the_catalogues_decoder_has_its_parameters_in_both_frameworks():
+    decoder = CATALOG["decoder"]
+    found = [side(framework).shapes(decoder, decoder.sizes()) for framework in ("torch", "jax")]
+    assert found[0] == found[1]
+    assert sum(math.prod(shape) for shape in found[0].values()) == decoder.parameters
+
+
+def test_times_of_tokens_are_those_of_calls():
+    program, _ = built(RNN, "torch", "prefill")
+    metrics = {name: Metric(value, name) for name, value in (("latency_p50", 0.5), ("throughput", 8.0))}
+    metrics["energy_per_sample"] = unavailable("a meter", "there is none")
+    found = {
+        mode: generation(Workload("torch", "rnn", mode, axes=(("length", 7),)), RNN, program, metrics)
+        for mode in ("prefill", "decode")
+    }
+    # One layer's hidden state of two sequences, eight numbers of four bytes each.
+    assert {name: metric.value for name, metric in found["prefill"].items()} == {
+        "time_to_first_token": 0.5,
+        "tokens_per_second": 56.0,
+        "state_memory": 64.0,
+    }
+    assert found["decode"]["time_per_output_token"].value == 0.5
+    assert found["decode"]["tokens_per_second"].value == 8.0
+
+
+def test_energy_of_tokens_is_that_of_samples():
+    program, _ = built(RNN, "torch", "prefill")
+    metrics = {name: Metric(14.0, name) for name in ("latency_p50", "throughput", "energy_per_sample")}
+    workload = Workload("torch", "rnn", "prefill", axes=(("length", 7),))
+    assert generation(workload, RNN, program, metrics)["energy_per_token"].value == 2.0
+
+
+def test_a_model_says_nothing_of_a_state_that_it_lacks():
+    """The proofs of such models would hold no longer."""
+    assert "state" not in CATALOG["mlp"].to_json()
+    assert Model.from_json(RNN.to_json()) == RNN
