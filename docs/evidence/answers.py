@@ -21,12 +21,12 @@ from statistics import mean, median, stdev
 
 from lines import stored, table
 
+from fwbench.compare.cases import cases, comparisons
 from fwbench.compare.ratios import EQUAL, FEWEST_ROUNDS, LEVEL, Scatter, ratio_interval
 from fwbench.compare.rounds import differences as counted_differences
+from fwbench.compare.weighing import BY_CHANCE, weigh
 from fwbench.machine import machine
 from fwbench.record.reading import read
-from fwbench.report.cases import cases, comparisons
-from fwbench.report.weighing import BY_CHANCE, weigh
 
 HERE = Path(__file__).resolve().parent
 DATA, PAGE = HERE / "answers.jsonl", HERE / "answers.md"

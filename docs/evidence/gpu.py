@@ -22,15 +22,15 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from fwbench.compare.cases import cases, comparisons
 from fwbench.compare.pair import Fault
+from fwbench.compare.parity import comparable_lanes
 from fwbench.compare.ratios import EQUAL
+from fwbench.compare.weighing import weigh
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
-from fwbench.report.answers import comparable_lanes
-from fwbench.report.cases import cases, comparisons
-from fwbench.report.weighing import weigh
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.lanes import Lanes
 from fwbench.worker.turns.servers import Servers

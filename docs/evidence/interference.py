@@ -21,14 +21,14 @@ from pathlib import Path
 from statistics import geometric_mean, mean, median, stdev
 from typing import Any
 
+from fwbench import units
+from fwbench.compare.cases import cases, comparisons, title
+from fwbench.compare.weighing import weigh
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import read, runs
 from fwbench.record.workload import Workload
-from fwbench.report import units
-from fwbench.report.cases import cases, comparisons, title
-from fwbench.report.weighing import weigh
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.lanes import Lanes, Round
 from fwbench.worker.turns.sides import Side

@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from fwbench import units
 from fwbench.data import DataError, digest, transforms
 from fwbench.data.loaders import Loaders
 from fwbench.machine.load import family, family_time
-from fwbench.report import units
 
 HERE = Path(__file__).resolve()
 FOUND = HERE.with_suffix(".json")

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fwbench import units
 from fwbench.compare import rounds
+from fwbench.compare.cases import cases, comparisons
 from fwbench.compare.pair import Fault
+from fwbench.compare.parity import comparable_lanes
 from fwbench.compare.ratios import EQUAL, FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, Scatter, ratio_interval
 from fwbench.machine.load import disturbs, needed
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
-from fwbench.report import units
-from fwbench.report.answers import comparable_lanes
-from fwbench.report.cases import cases, comparisons
 from fwbench.worker.turns.lanes import AMOUNTS, Round
 from fwbench.worker.turns.taken import SLOW
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from fwbench.compare.cases import cases
+from fwbench.compare.parity import differ
 from fwbench.gates import Gate
 from fwbench.gates.options import DIFFERENT, KINDS
 from fwbench.plugin.resuming import OPTION, Resumed, shortest
@@ -13,8 +15,6 @@ from fwbench.plugin.session import Session, unkept
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.report import summary
-from fwbench.report.cases import cases
-from fwbench.report.evidence import differ
 
 _WELL = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from fwbench import units
 from fwbench.compare.statistics import SCREENING
 from fwbench.errors import UserError
 from fwbench.machine import Machine
@@ -23,7 +24,6 @@ from fwbench.record.journal import oldest_first
 from fwbench.record.measurement import CEILING, Measurement
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
-from fwbench.report import units
 from fwbench.suite.costs import cost, once, start
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.turns.pairs import Pairs

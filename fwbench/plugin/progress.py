@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
-from fwbench import text
+from fwbench import text, units
 from fwbench.plugin.plan import Plan
 from fwbench.record.measurement import STAGES, Measurement
-from fwbench.report import units
 
 # Moves the cursor to the beginning of the line and erases the line.
 _ANEW = "\r\x1b[K"

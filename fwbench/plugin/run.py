@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fwbench import units
 from fwbench.errors import UserError, hint
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
@@ -34,7 +35,6 @@ from fwbench.record.journal import AGAINST, SCHEMA
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
-from fwbench.report import units
 from fwbench.suite.profiles import TURNS, Protocol
 from fwbench.worker.client import interrupts, starting
 

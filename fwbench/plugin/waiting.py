@@ -120,7 +120,7 @@ def _fastest(
 
 
 def _sentence(name: str, measured: float, whole: float) -> str:
-    from fwbench.report import units
+    from fwbench import units
 
     shown = f"{units.seconds(measured)}, and {units.seconds(whole)} with its result"
     return f"{name} measured only the start of its work: {shown}"

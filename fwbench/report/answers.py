@@ -8,16 +8,15 @@ exact interval over these (`fwbench.compare.statistics`).
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
+from fwbench import units
+from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words, short, title
+from fwbench.compare.parity import WORDS, apart, comparable_lanes, evidence
 from fwbench.compare.ratios import EQUAL
+from fwbench.compare.weighing import BY_CHANCE, Interval, Judged, Weighed, weigh, weigh_turns
 from fwbench.machine.disturbances import lengthening
-from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_words, short, title
 from fwbench.report.columns import workload_columns
-from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import BY_CHANCE, Interval, Judged, Weighed, weigh, weigh_turns
 
 
 @dataclass(frozen=True)
@@ -309,14 +308,6 @@ def _shared(fastest: str, second: str, rivals: Mapping[str, Weighed]) -> tuple[t
     beside = sorted((lane for lane in rivals if rivals[lane].confidence in _NOT_APART), key=lambda lane: lane != second)
     slower = [pair.confidence for pair in rivals.values() if pair.confidence not in _NOT_APART]
     return ((fastest, *beside), max(slower, key=_BY_CERTAINTY.index, default="")) if beside else ((), "")
-
-
-def comparable_lanes(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
-    """The largest set of lanes of which each may be compared with each other; of two as large, the first."""
-    cases = comparison.lanes
-    refused = {pair for pair in combinations(lanes, 2) if apart(*(cases[lane] for lane in pair))}
-    sets = (chosen for size in range(len(lanes), 0, -1) for chosen in combinations(lanes, size))
-    return list(next((chosen for chosen in sets if refused.isdisjoint(combinations(chosen, 2))), ()))
 
 
 def _least(comparison: Comparison, lanes: Sequence[str], question: Question) -> tuple[str, float] | None:

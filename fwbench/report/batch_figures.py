@@ -9,15 +9,15 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
+from fwbench import units
+from fwbench.compare.cases import Case, grouped, over_seeds
+from fwbench.compare.parity import apart
+from fwbench.compare.weighing import weigh
 from fwbench.machine.disturbances import disturbances
-from fwbench.report import units
 from fwbench.report.answers import answers
-from fwbench.report.cases import Case, grouped, over_seeds
 from fwbench.report.columns import show
-from fwbench.report.evidence import apart
 from fwbench.report.figures import DISTURBED, Looks, Panels, group, is_default
 from fwbench.report.look import INK, PAPER, logarithmic
-from fwbench.report.weighing import weigh
 
 
 def _process_values(case: Case, quantity: str) -> list[float]:

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from fwbench import units
 from fwbench.compare.ratios import EQUAL
-from fwbench.report import units
 from fwbench.report.answers import QUESTIONS, Answer
 from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate

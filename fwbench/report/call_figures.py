@@ -7,10 +7,11 @@ from functools import partial
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from fwbench import units
+from fwbench.compare.cases import Case, grouped, over_seeds, title
 from fwbench.machine.disturbances import disturbances
 from fwbench.record.quantiles import quantile
-from fwbench.report import calls, units
-from fwbench.report.cases import Case, grouped, over_seeds, title
+from fwbench.report import calls
 from fwbench.report.columns import show
 from fwbench.report.figures import DISTURBED, Drawing, Looks, Panels, group
 from fwbench.report.look import GRID, legend, logarithmic, one_panel, printable, round_marks, styles, thin

@@ -5,14 +5,14 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 
+from fwbench import units
+from fwbench.compare.cases import FALLBACK_MARK, Case, Comparison, OfCase, comparisons, grouped, reasons, title
+from fwbench.compare.parity import WORDS, apart, evidence
+from fwbench.compare.weighing import Weighed, weigh
 from fwbench.record.workload import Workload
-from fwbench.report import units
-from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, OfCase, comparisons, grouped, reasons, title
 from fwbench.report.columns import axis_columns, metric_column, workload_columns
-from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.ratios import ratios
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import Weighed, weigh
 
 
 def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], ...]:

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fwbench import units
+from fwbench.compare.cases import grouped, in_words
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
-from fwbench.report import units
 from fwbench.report.answers import QUESTIONS, Answer, Question, alike_groups, least, verdict_on
-from fwbench.report.cases import grouped, in_words
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from fwbench import units
+from fwbench.compare.cases import DERIVED, Case
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
-from fwbench.report import units
-from fwbench.report.cases import DERIVED, Case
 from fwbench.report.tables import Column
 
 

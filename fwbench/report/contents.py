@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fwbench import units
+from fwbench.compare.cases import Case, Setting, grouped, measured, reasons
+from fwbench.compare.parity import WORDS, doubts, tally
 from fwbench.extensions import extensions, resolve
 from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import MODES
-from fwbench.report import answers, calls, fits, limits, precisions, ratios, scaling, summary, units
-from fwbench.report.cases import Case, Setting, grouped, measured, reasons
-from fwbench.report.evidence import WORDS, doubts, tally
+from fwbench.report import answers, calls, fits, limits, precisions, ratios, scaling, summary
 from fwbench.report.tables import Column, Table, tabulate
 
 

@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 
+from fwbench.compare.cases import Case, measured
 from fwbench.report import forest
 from fwbench.report.batch_figures import BARS, BY_BATCH
 from fwbench.report.call_figures import LATENCIES, TRADE_OFFS, break_even
-from fwbench.report.cases import Case, measured
 from fwbench.report.figures import Drawing
 from fwbench.report.fit_figures import CURVES, epochs
 from fwbench.report.look import PAGE, Sheet, looking

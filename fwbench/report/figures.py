@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fwbench.compare.cases import Case, grouped
 from fwbench.record import files
-from fwbench.report.cases import Case, grouped
 from fwbench.report.columns import Placed
 from fwbench.report.look import Style, grid_of, legend, looking, printable, styles
 

@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from fwbench import units
+from fwbench.compare.cases import Case, grouped, over_seeds
 from fwbench.record.measurement import Measurement
-from fwbench.report import units
-from fwbench.report.cases import Case, grouped, over_seeds
 from fwbench.report.figures import Drawing, is_default
 from fwbench.report.look import Style, legend, logarithmic, one_panel, paired, printable, styles, thin
 

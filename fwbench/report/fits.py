@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fwbench import units
+from fwbench.compare.cases import Case, OfCase, over_seeds, reasons
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
-from fwbench.report import units
-from fwbench.report.cases import Case, OfCase, over_seeds, reasons
 from fwbench.report.columns import Placed, metric_column
 from fwbench.report.tables import Column, Spread, Table, tabulate
 

@@ -7,13 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from fwbench import units
+from fwbench.compare.cases import grouped, in_words, short, title
 from fwbench.compare.ratios import EQUAL
-from fwbench.report import units
-from fwbench.report.cases import grouped, in_words, short, title
+from fwbench.compare.weighing import BY_CHANCE, CLEAR
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, PAPER, Style, legend, printable, styles
 from fwbench.report.ratios import Ratio
-from fwbench.report.weighing import BY_CHANCE, CLEAR
 
 # Inches. So narrow it fits a phone with letters that can be read; so that the lines have all of its width, the names
 # and numbers stand above them.

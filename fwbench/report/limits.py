@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from fwbench import units
+from fwbench.compare.cases import Case, OfCase, grouped, measured, over_seeds
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import slowed
 from fwbench.machine.peaks import Peaks, peaks
 from fwbench.record.measurement import CEILING, Measurement
 from fwbench.record.metrics import CEILINGS, METRICS
 from fwbench.record.workload import Workload
-from fwbench.report import units
-from fwbench.report.cases import Case, OfCase, grouped, measured, over_seeds
 from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 

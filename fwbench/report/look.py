@@ -23,8 +23,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
+from fwbench.compare.cases import title
 from fwbench.record.lanes import OWN
-from fwbench.report.cases import title
 from fwbench.text import cut, visible
 
 # Replaced by the page's own colours where a figure is part of it.

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from fwbench.compare.cases import Case, Setting, measured, over_seeds
 from fwbench.record.lanes import LANES
-from fwbench.report.cases import Case, Setting, measured, over_seeds
 
 
 def origin(setting: Setting, mode: str) -> str:

@@ -4,14 +4,14 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fwbench import units
+from fwbench.compare.cases import Case, OfCase, comparisons, reasons
+from fwbench.compare.parity import apart
+from fwbench.compare.weighing import Weighed, weigh
 from fwbench.record.metrics import ERRORS
 from fwbench.record.workload import LOWER
-from fwbench.report import units
-from fwbench.report.cases import Case, OfCase, comparisons, reasons
 from fwbench.report.columns import workload_columns
-from fwbench.report.evidence import apart
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import Weighed, weigh
 
 # Two lanes of one precision whose errors differ by a larger factor do not round alike. An error is known to 8 %.
 UNLIKE = 1.5

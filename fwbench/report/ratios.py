@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fwbench import units
+from fwbench.compare.cases import Case, comparisons, grouped, in_words, title
+from fwbench.compare.parity import WORDS, apart, evidence
 from fwbench.compare.ratios import FEWEST_ROUNDS, LEVEL, NEAR
-from fwbench.report import units
-from fwbench.report.cases import Case, comparisons, grouped, in_words, title
+from fwbench.compare.weighing import BY_CHANCE, Judged, Weighed, weigh
 from fwbench.report.columns import workload_columns
-from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import BY_CHANCE, Judged, Weighed, weigh
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from functools import partial
 
 from matplotlib.axes import Axes
 
+from fwbench import units
+from fwbench.compare.cases import Case
 from fwbench.machine.disturbances import disturbances
-from fwbench.report import units
-from fwbench.report.cases import Case
 from fwbench.report.figures import DISTURBED, Drawing, Looks, Panels
 from fwbench.report.limits import Limited, limited
 from fwbench.report.look import INK, PAPER, logarithmic, printable

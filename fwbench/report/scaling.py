@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fwbench.report import units
-from fwbench.report.cases import Case, OfCase, measured, over_seeds
+from fwbench import units
+from fwbench.compare.cases import Case, OfCase, measured, over_seeds
+from fwbench.compare.parity import apart
+from fwbench.compare.weighing import Weighed, weigh
 from fwbench.report.columns import unit, workload_columns
-from fwbench.report.evidence import apart
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import Weighed, weigh
 
 
 @dataclass(frozen=True)

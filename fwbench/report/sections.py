@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fwbench.compare import cases
+from fwbench.compare.cases import Setting
 from fwbench.errors import UserError
 from fwbench.record.storage import Record
-from fwbench.report import answers, cases, contents, ratios
+from fwbench.report import answers, contents, ratios
 from fwbench.report.cards import Card
 from fwbench.report.cards import cards as cards_of
-from fwbench.report.cases import Setting
 from fwbench.report.origin import origin
 from fwbench.report.tables import Table
 
@@ -76,7 +77,7 @@ def sections(read: Sequence[Record], out: Path, asked: str | None = None) -> lis
 
     Args:
         out: the report's folder.
-        asked: the baseline lane; None: each setting's own (`fwbench.report.cases.baseline`).
+        asked: the baseline lane; None: each setting's own (`fwbench.compare.cases.baseline`).
 
     Raises:
         UserError: nobody measured the lane that was asked for.

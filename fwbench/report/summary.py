@@ -3,15 +3,16 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
+from fwbench import units
 from fwbench.compare.agreement import idle, wrong
+from fwbench.compare.cases import baseline, cases, grouped, reasons, title
+from fwbench.compare.parity import doubts
 from fwbench.machine.disturbances import CAUSES, LOAD, capped, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
-from fwbench.report import brief, calls, fits, precisions, ratios, scaling, units
+from fwbench.report import brief, calls, fits, precisions, ratios, scaling
 from fwbench.report.answers import answers
-from fwbench.report.cases import baseline, cases, grouped, reasons, title
-from fwbench.report.evidence import doubts
 from fwbench.report.limits import above, matrix_products
 from fwbench.report.tables import Table
 from fwbench.report.tables import lines as for_terminal

@@ -4,10 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fwbench import text
+from fwbench import text, units
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.findings import BESIDE, FAILING, ORDER, Finding, Kind, Outcome
-from fwbench.report import units
 
 _HEADER = ("benchmark", "metric", "base", "head", "change", "interval", "from", "verdict")
 # Characters of a name or a note that are shown.

@@ -4,11 +4,11 @@ import dataclasses
 import signal
 from collections.abc import Callable
 
+from fwbench import units
 from fwbench.machine import oom
 from fwbench.machine.oom import Kills
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
-from fwbench.report import units
 
 # Written to standard error by C++ and by the compiler below XLA, where no exception can end the process.
 _LAST_WORDS = ("std::bad_alloc", "LLVM ERROR: out of memory")

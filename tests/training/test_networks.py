@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
+from fwbench.compare.cases import cases as of_measurements
+from fwbench.compare.parity import evidence
 from fwbench.record.measurement import Measurement
 from fwbench.report.answers import answers
-from fwbench.report.cases import cases as of_measurements
-from fwbench.report.evidence import evidence
 
 NETWORKS = """
 import torch

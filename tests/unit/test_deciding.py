@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from fwbench.compare import rounds as of_rounds
+from fwbench.compare.cases import cases
 from fwbench.compare.pair import Fault
 from fwbench.compare.ratios import (
     EQUAL,
@@ -28,6 +29,7 @@ from fwbench.compare.ratios import (
     ratio_verdict,
     usual_pace,
 )
+from fwbench.compare.weighing import weigh
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.plugin import deciding, turning
@@ -38,8 +40,6 @@ from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Failure, Metric
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
-from fwbench.report.cases import cases
-from fwbench.report.weighing import weigh
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns import lanes, rounds

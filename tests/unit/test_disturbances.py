@@ -9,13 +9,13 @@ from types import MappingProxyType
 
 import pytest
 
+from fwbench.compare.cases import cases
 from fwbench.machine.disturbances import DRIFT, HELD, LOAD, NEIGHBOUR, THROTTLING, disturbances, lengthening
 from fwbench.machine.watch import Watch
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import BEFORE, Measurement, Moment, Pass, unavailable
 from fwbench.report import summary
 from fwbench.report.answers import answers
-from fwbench.report.cases import cases
 from tests.unit.fakes import FakeGpu
 from tests.unit.nvml import told
 from tests.unit.recorded import measured, metric

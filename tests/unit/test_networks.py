@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 
 import fwbench
+from fwbench.compare.cases import short, title
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import Project, complete, is_further, proofs, provable, proved_as, unknown_network
 from fwbench.parity.store import Key, Proved, write
 from fwbench.plugin.conditions import _followed
 from fwbench.record.lanes import LANES, OWN, network
 from fwbench.record.workload import Workload
-from fwbench.report.cases import short, title
 from fwbench.suite.costs import cost
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.selection import Selection

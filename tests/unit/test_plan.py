@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fwbench import frameworks
+from fwbench import frameworks, units
 from fwbench.errors import Absent
 from fwbench.machine.facts import WORTH
 from fwbench.meters.energy import drawn, resting
@@ -23,7 +23,6 @@ from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import CEILING, Failure, Measurement
 from fwbench.record.reading import read
 from fwbench.record.workload import MODES, STATEFUL, Workload
-from fwbench.report import units
 from fwbench.suite.costs import Cost, cost, once, start
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.process import facts, job, passes

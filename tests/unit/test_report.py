@@ -4,12 +4,13 @@ from contextlib import nullcontext
 
 import pytest
 
+from fwbench import units
 from fwbench.plugin.plan import Estimate, Plan
 from fwbench.plugin.progress import Progress
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
 from fwbench.record.workload import Workload
-from fwbench.report import summary, units
+from fwbench.report import summary
 from tests.unit import recorded
 from tests.unit.recorded import proof
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fwbench import units
 from fwbench.commands.doctor.findings import Finding
 from fwbench.machine import cuda, nvml, versions
 from fwbench.machine.disturbances import computes, unseen
 from fwbench.record.machine import AcceleratorState
-from fwbench.report import units
 
 _HEADERS = Path(sysconfig.get_path("include"))
 

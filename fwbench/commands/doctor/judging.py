@@ -4,18 +4,18 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from fwbench import text
+from fwbench import text, units
 from fwbench.commands.doctor.findings import QUIET, Finding
 from fwbench.compare.criteria import thresholds
 from fwbench.compare.pair import Comparison
 from fwbench.compare.statistics import THRESHOLD
+from fwbench.compare.weighing import BY_CHANCE
 from fwbench.machine.disturbances import DRIFT, GAP, LOAD, disturbances, loaded
 from fwbench.meters.energy import too_short
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.quantiles import quantile
 from fwbench.record.workload import Workload
-from fwbench.report import limits, units
-from fwbench.report.weighing import BY_CHANCE
+from fwbench.report import limits
 from fwbench.suite.profiles import PROFILES
 
 # What the clock and the harness may add to a round: half of the smallest change that a gate counts.

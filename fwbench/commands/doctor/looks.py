@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fwbench import units
 from fwbench.commands.doctor.card import Card, dotted
 from fwbench.commands.doctor.findings import QUIET, Finding
 from fwbench.errors import Absent
@@ -16,7 +17,6 @@ from fwbench.meters.energy import Counter
 from fwbench.record import files
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.storage import STORAGE
-from fwbench.report import units
 
 _WATCHED = 1.0  # seconds
 _CPUS = "devices/system/cpu"  # in sysfs

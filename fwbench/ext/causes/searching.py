@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fwbench import units
 from fwbench.commands.measure import stated
 from fwbench.commands.prove import collected, collected_plain, is_installed
 from fwbench.compare.criteria import PAIRED
@@ -21,7 +22,6 @@ from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete, unknown_network
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS, Workload
-from fwbench.report import units
 from fwbench.suite.selection import pythons
 
 _ENDED_EARLY = 1

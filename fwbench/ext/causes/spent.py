@@ -5,10 +5,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from fwbench import units
 from fwbench.ext.causes.explanation import Explanation
 from fwbench.ext.causes.operators import Change, Profile, changes, profile
 from fwbench.record.spans import Span
-from fwbench.report import units
 from fwbench.text import columns, line
 
 # At most so many operators have a row of their own, and names and shapes are cut to this width.

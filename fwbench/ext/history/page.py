@@ -14,15 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from fwbench import text
+from fwbench import text, units
+from fwbench.compare.cases import grouped
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.differences import in_words, versions_that_differ
 from fwbench.ext.history.trends import History, Point, Run, Series, Shift, smallest
 from fwbench.record import files
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import FIELDS, Workload
-from fwbench.report import units
-from fwbench.report.cases import grouped
 from fwbench.report.figures import Drawing, save
 from fwbench.report.look import GRID, INK, Style, looking, printable, styles
 from fwbench.report.page import asset, inline, templates

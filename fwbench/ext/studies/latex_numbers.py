@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fwbench.ext.studies.latex_text import escape
 from fwbench.record.metrics import SCALES
 from fwbench.report.tables import Column, Value
-from fwbench.report.units import SCALED
+from fwbench.units import SCALED
 
 # siunitx's names for prefixes and for units.
 _PREFIXES = {

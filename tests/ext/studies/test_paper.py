@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fwbench import units
+from fwbench.compare.cases import settings
 from fwbench.ext.studies import latex, paper
 from fwbench.ext.studies.latex_text import escape
 from fwbench.record import reading
-from fwbench.report import units
-from fwbench.report.cases import settings
 from fwbench.report.origin import origin
 from fwbench.report.tables import Column, Spread, tabulate
 from tests.ext.studies.tex import compiled, complaints, copied, needs_tex

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fwbench.compare.cases import cases
 from fwbench.ext.studies.published import STUDIES, beside
-from fwbench.report.cases import cases
 from fwbench.suite import studies as suite
 from tests.unit.recorded import fitted, measured, metric
 

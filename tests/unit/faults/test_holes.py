@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from fwbench.commands.doctor.looks import Looks
+from fwbench.compare.cases import cases
+from fwbench.compare.weighing import weigh
 from fwbench.errors import Absent
 from fwbench.machine import holes
 from fwbench.machine.disturbances import GAP, QUOTA, disturbances, lengthening
 from fwbench.record.measurement import Pass
-from fwbench.report.cases import cases
-from fwbench.report.weighing import weigh
 from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.starting import SERVER, command, configuration, environment

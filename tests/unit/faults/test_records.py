@@ -17,6 +17,7 @@ import pytest
 from fwbench.commands.cli import main
 from fwbench.compare import evidence
 from fwbench.compare.agreement import agreement
+from fwbench.compare.cases import settings
 from fwbench.compare.matching import distinct
 from fwbench.errors import UserError
 from fwbench.gates import kept
@@ -27,7 +28,6 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure
 from fwbench.record.quantiles import quantile
 from fwbench.record.reading import read, runs
-from fwbench.report.cases import settings
 from fwbench.report.summary import cautions
 from tests.unit.recorded import MACHINE, failed, journal, measured, metric, plain, saved, write
 from tests.unit.shared import ALONE

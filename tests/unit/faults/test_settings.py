@@ -6,14 +6,13 @@ import sys
 import pytest
 
 import fwbench
+from fwbench.compare.cases import cases, comparisons
+from fwbench.compare.parity import OTHER_SETTINGS, apart, comparable_lanes
 from fwbench.machine import machine
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import CHANGED
 from fwbench.record.workload import Workload
-from fwbench.report.answers import comparable_lanes
-from fwbench.report.cases import cases, comparisons
-from fwbench.report.evidence import OTHER_SETTINGS, apart
 from fwbench.report.summary import cautions
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.process import witness

@@ -5,12 +5,13 @@ import re
 
 import pytest
 
-from fwbench.report import calls, summary, units
+from fwbench import units
+from fwbench.compare.cases import cases, settings
+from fwbench.compare.parity import doubts
+from fwbench.compare.weighing import weigh
+from fwbench.report import calls, summary
 from fwbench.report.answers import answers, headline, table
 from fwbench.report.calls import break_evens
-from fwbench.report.cases import cases, settings
-from fwbench.report.evidence import doubts
-from fwbench.report.weighing import weigh
 from tests.unit.recorded import measured, metric, proof
 from tests.unit.report.test_cases import measurement, record
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fwbench.compare.cases import cases
 from fwbench.report.answers import answers
 from fwbench.report.cards import cards
-from fwbench.report.cases import cases
 from tests.unit.recorded import measured, metric
 
 

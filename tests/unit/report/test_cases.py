@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.compare.cases import comparisons, over_seeds, separations, settings
 from fwbench.record.reading import Record
-from fwbench.report.cases import comparisons, over_seeds, separations, settings
 from tests.unit.recorded import MACHINE, failed, measured
 
 _SECONDS = itertools.count(0.5)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.compare.cases import cases, settings
 from fwbench.record.reading import Record
 from fwbench.report import contents
-from fwbench.report.cases import cases, settings
 from tests.unit.recorded import MACHINE, measured, metric, proof
 
 

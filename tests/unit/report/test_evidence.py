@@ -5,12 +5,12 @@ import re
 import numpy as np
 import pytest
 
+from fwbench.compare.cases import cases, over_seeds, settings
+from fwbench.compare.parity import apart, doubts, evidence, tally
 from fwbench.meters.sketching import _all_folded, _sketches
 from fwbench.report import calls, ratios, summary
 from fwbench.report.answers import answers, table
 from fwbench.report.cards import cards
-from fwbench.report.cases import cases, over_seeds, settings
-from fwbench.report.evidence import apart, doubts, evidence, tally
 from tests.unit.recorded import measured, proof
 from tests.unit.report.test_cases import record
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.compare.cases import baseline, cases, settings
 from fwbench.record.reading import Record
 from fwbench.report import drawings, look
 from fwbench.report.answers import answers
-from fwbench.report.cases import baseline, cases, settings
 from tests.unit.recorded import fitted, measured, metric
 
 

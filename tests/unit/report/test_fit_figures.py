@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
+from fwbench.compare.cases import cases
 from fwbench.report import drawings, look
-from fwbench.report.cases import cases
 from tests.unit.recorded import fitted, measured, metric, saved
 
 TORCH, JAX = "#D55E00", "#0072B2"

@@ -3,9 +3,9 @@
 import pytest
 
 from fwbench.commands.cli import main
+from fwbench.compare.cases import baseline, cases
 from fwbench.report import calls
 from fwbench.report.answers import answers, headline
-from fwbench.report.cases import baseline, cases
 from fwbench.report.ratios import ratios, sentences
 from tests.unit.recorded import CHECK, measured, metric, proof, saved, write
 from tests.unit.report import parsing

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.compare.cases import cases
 from fwbench.machine.peaks import peaks
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import BEFORE, Moment
 from fwbench.record.reading import read
 from fwbench.report import limits, summary
-from fwbench.report.cases import cases
 from fwbench.report.look import INK
 from tests.unit.recorded import MACHINE, measured, metric
 from tests.unit.report.test_contents import row, setting

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.compare.cases import settings
 from fwbench.meters.imported import with_others
 from fwbench.record.measurement import Metric
 from fwbench.record.reading import read
 from fwbench.report.answers import answers
-from fwbench.report.cases import settings
 from tests.unit.recorded import MACHINE, failed, fitted, journal, measured, metric, plain, saved, write
 from tests.unit.report import parsing
 from tests.unit.report.conftest import few_pdfs

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from fwbench.compare.cases import cases, settings
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.report import summary
-from fwbench.report.cases import cases, settings
 from fwbench.report.contents import remarks, tables
 from fwbench.report.precisions import prices, table, unlike
 from fwbench.report.tables import lines

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from fwbench import units
+from fwbench.compare.cases import Case, over_seeds
 from fwbench.record.metrics import SCALES
-from fwbench.report import units
-from fwbench.report.cases import Case, over_seeds
 from fwbench.report.columns import show, unit
 from fwbench.report.tables import Column, Table, tabulate
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fwbench.commands.cli import main
+from fwbench.compare.cases import Case, Setting, cases, comparisons
 from fwbench.errors import UserError
 from fwbench.meters.energy import SummedCounter, drawn, resting
 from fwbench.meters.latency import latencies
@@ -24,7 +25,6 @@ from fwbench.record.reading import read
 from fwbench.record.workload import Workload
 from fwbench.report import calls as tables_of_calls
 from fwbench.report import contents, ratios, scaling
-from fwbench.report.cases import Case, Setting, cases, comparisons
 from fwbench.worker.client.starting import environment
 from fwbench.worker.process import facts, passes
 from fwbench.worker.process.job import Job

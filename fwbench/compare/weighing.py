@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+from fwbench.compare.cases import Case, Comparison, throughputs
 from fwbench.compare.ratios import (
     EQUAL,
     FEWEST_ROUNDS,
@@ -17,15 +18,14 @@ from fwbench.compare.ratios import (
     ratio_verdict,
     round_difference,
 )
+from fwbench.compare.replicates import unlike
 from fwbench.compare.rounds import wider
 from fwbench.compare.statistics import estimate
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.workload import Workload
-from fwbench.report.cases import Case, Comparison, throughputs
-from fwbench.report.replicates import unlike
-from fwbench.report.units import Within
-from fwbench.report.units import ratio as times
+from fwbench.units import Within
+from fwbench.units import ratio as times
 
 # A ratio of single processes shows no smaller difference: by chance few are off by more (docs/evidence/answers.md).
 BY_CHANCE = 2.0
@@ -100,7 +100,7 @@ class Judged:
     Attributes:
         weighed: the first lane's throughput over the second's; None where the two must not be compared.
         evidence: the word for what shows that both compute the same, or why they must not be compared
-            (`fwbench.report.evidence.apart`).
+            (`fwbench.compare.parity.apart`).
     """
 
     comparison: Comparison
@@ -124,7 +124,7 @@ class Judged:
 
 
 def weigh(first: Case, second: Case) -> Weighed:
-    """Weigh two lanes that may be compared (`fwbench.report.evidence.apart`) and have a throughput each.
+    """Weigh two lanes that may be compared (`fwbench.compare.parity.apart`) and have a throughput each.
 
     Two or more rounds of turns that both played decide, unless their runs are no replicates. Otherwise the lanes' own
     processes decide.

@@ -2,13 +2,13 @@
 
 import itertools
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fwbench.compare.agreement import Agreement, agreement
+from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words
 from fwbench.record.measurement import Measurement
-from fwbench.report.cases import Case, comparisons, grouped, in_words
 
 Word = Literal["proved", "checked", "different", "unchecked"]
 
@@ -148,6 +148,14 @@ def apart(one: Case, other: Case, *, threads: bool = True) -> str:
         return ""
     word = evidence(one, other).word
     return "" if word in ("proved", "checked") else word
+
+
+def comparable_lanes(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
+    """The largest set of lanes of which each may be compared with each other; of two as large, the first."""
+    cases = comparison.lanes
+    refused = {pair for pair in itertools.combinations(lanes, 2) if apart(*(cases[lane] for lane in pair))}
+    sets = (chosen for size in range(len(lanes), 0, -1) for chosen in itertools.combinations(lanes, size))
+    return list(next((chosen for chosen in sets if refused.isdisjoint(itertools.combinations(chosen, 2))), ()))
 
 
 def doubts(given: Iterable[Case]) -> list[str]:

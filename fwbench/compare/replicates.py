@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from fwbench.report.cases import Case, grouped
+from fwbench.compare.cases import Case, grouped
 
 # Chance that runs without a trend are taken for a drift, and how far one must go to matter.
 _ALPHA, _LEAST = 0.01, 0.05

@@ -15,7 +15,7 @@ from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import CHANGED, PEAK_MEMORY, Measurement
 from fwbench.record.storage import Record
 from fwbench.record.workload import HARNESS_MODES, Workload, keeps
-from fwbench.report.units import AtMost
+from fwbench.units import AtMost
 
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
