@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from fwbench.ext.causes.operators import profile
 from fwbench.frameworks import load
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
@@ -31,15 +30,18 @@ def test_a_calls_operators_are_those_of_the_network(lane, mode):
         program.wait()
         spans = program.spans(CALLS)
     assert sum(span.kind == "call" for span in spans) == CALLS
-    found = profile(spans)
-    assert sum(spent.seconds for spent in found.operators.values()) > 0
+    assert sum(span.seconds for span in spans if span.kind == "operator") > 0
     if mode == "inference":
-        products = {key: spent for key, spent in found.operators.items() if _PRODUCT.match(key[0])}
-        assert sum(spent.runs for spent in products.values()) == 3
-        # Other threads may compute at the same time.
-        assert max(spent.seconds for spent in products.values()) < found.seconds
-        if lane == "jax":
-            assert all(re.search(r"jax/mlp\.py:\d+$", spent.place) for spent in products.values())
-        if lane in ("torch", "jax", "tensorflow-xla"):
-            first = "8x784" if lane == "torch" else "f32[8,256]"
-            assert sum(first in shapes for _, shapes in products) == 1
+        # The first call warms the profiler up.
+        for call in sorted((span for span in spans if span.kind == "call"), key=lambda span: span.start)[1:]:
+            end = call.start + call.seconds
+            within = [span for span in spans if span.kind == "operator" and call.start <= span.start < end]
+            products = [span for span in within if _PRODUCT.match(span.name)]
+            assert len(products) == 3
+            # Other threads may compute at the same time.
+            assert max(span.seconds for span in products) < call.seconds
+            if lane == "jax":
+                assert all(re.search(r"jax/mlp\.py:\d+$", span.place) for span in products)
+            if lane in ("torch", "jax", "tensorflow-xla"):
+                first = "8x784" if lane == "torch" else "f32[8,256]"
+                assert len({span.shapes for span in products if first in span.shapes}) == 1

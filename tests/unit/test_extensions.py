@@ -1,5 +1,6 @@
 """The core without its extensions."""
 
+import ast
 import json
 import os
 import shutil
@@ -14,12 +15,36 @@ from tests.unit.recorded import measured, saved, write
 from tests.unit.shared import ALONE
 
 PACKAGE = Path(fwbench.__file__).parent
+TESTS = Path(__file__).parents[1]
 HELP = """
 import json
 from fwbench.commands.cli import commands
 from fwbench.commands.report import _writers
 print(json.dumps([sorted(commands()), sorted(_writers())]))
 """
+
+
+def extensions(path):
+    """The modules of extensions, and of their tests, that a file imports, wherever in it."""
+    modules = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules += [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules += [f"{node.module}.{name.name}" for name in node.names]
+    return [module for module in modules if f"{module}.".startswith(("fwbench.ext.", "tests.ext."))]
+
+
+def test_no_test_of_the_core_imports_one():
+    files = [path for path in TESTS.rglob("*.py") if path.relative_to(TESTS).parts[0] != "ext"]
+    assert Path(__file__) in files
+    assert {str(path): extensions(path) for path in files if extensions(path)} == {}
+
+
+@pytest.mark.parametrize("line", ["import fwbench.ext.ci", "from fwbench import ext", "from fwbench.ext import ci"])
+def test_each_way_to_import_one_is_seen(tmp_path, line):
+    (tmp_path / "module.py").write_text(f"def late():\n    {line}\n")
+    assert extensions(tmp_path / "module.py")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from fwbench.ext.causes import searching, series
 from fwbench.models import Model
 from fwbench.models.inputs import normal
 from fwbench.models.project import Project
-from tests.unit.worker.turns.test_releases import below, has  # noqa: F401
+from tests.unit.worker.turns.test_releases import below, has, wheels  # noqa: F401 (fixtures)
 
 
 class Given:

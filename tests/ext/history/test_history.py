@@ -15,6 +15,7 @@ from fwbench.ext.history.page import drawings
 from fwbench.ext.history.trends import histories
 from fwbench.record.reading import series
 from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, metric, saved, write
+from tests.unit.test_cli import given  # noqa: F401 (a fixture)
 
 BEGUN = datetime(2026, 9, 1, 12, tzinfo=UTC)
 
@@ -557,3 +558,8 @@ def test_a_page_that_cannot_be_written_is_a_sentence(tmp_path, storage, capsys):
     out = tmp_path / "file" / "history.html"
     assert main(["history", str(storage(stepped())), "--output", str(out)]) == 4
     assert capsys.readouterr().err.endswith("cannot be written (File exists): choose another file with --output\n")
+
+
+@pytest.mark.parametrize("option", ["--output", "--out"])
+def test_what_is_written_goes_where_output_says(given, option):
+    assert str(given("history", option, "there").output) == "there"
