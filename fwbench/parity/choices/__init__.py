@@ -34,6 +34,9 @@ _LIMITED = {
     "above": ("a value above {}", "a value not above {}"),
 }
 
+# The words for a counter's values in the first call and in later ones.
+_COUNTED = ("{} up to {}", "{} beyond {}")
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -41,9 +44,10 @@ class Choice:
 
     Attributes:
         site: file and line of the user's code that makes it.
-        how: one of `COMPARISONS`; `below` or `above`, a limit that cuts values off; or `mask`.
+        how: one of `COMPARISONS`; `below` or `above`, a limit that cuts values off; `mask`; or `count`, whatever a
+            network makes of a counter.
         number: what values are compared with or cut off at; None: no single number.
-        name: the input, or `TARGETS`, whose values they are; None: none.
+        name: the input, or `TARGETS`, whose values they are, or the counter; None: none.
     """
 
     site: tuple[str, int]
@@ -57,6 +61,8 @@ class Choice:
         number = "a limit" if self.number is None else f"{self.number:g}"
         if self.how in _LIMITED:
             return _filled(_LIMITED[self.how], number)
+        if self.name is not None and self.how == "count":
+            return _filled(_COUNTED, titled(self.name), number)
         if self.name is not None and self.how == "mask":
             return _filled(_COMPARED["ne"], titled(self.name), "0")
         if self.name is not None and self.number is not None:

@@ -1,16 +1,16 @@
 """Watches the points of a proof, and tries further points where none of them takes a side of a choice."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fwbench.models import Model
-from fwbench.models.importing import load
+from fwbench.models.importing import described, load
 from fwbench.parity.case import MAIN, Case, InitialUnknownError, Mode, Point, Side, side
-from fwbench.parity.choices import TARGETS, Choices
-from fwbench.parity.choices.steering import Steerable, Steered, candidates, constants
-from fwbench.parity.errors import Quantity, bound, check, measure
+from fwbench.parity.choices import TARGETS, Choices, titled
+from fwbench.parity.choices.steering import BATCHES, Steerable, candidates, constants, sizes, sweep
+from fwbench.parity.errors import NotTheSame, Quantity, bound, check, measure
 from fwbench.parity.proof import Proof, _unknown, elsewhere, modes, modes_apart
 from fwbench.parity.store import Nearest
 
@@ -19,6 +19,9 @@ _WATCHING = {"torch": "fwbench.parity.choices.torch:taken", "jax": "fwbench.pari
 
 # Compared at further points; the first differentiates, and its forward pass serves the others.
 _QUANTITIES: tuple[Quantity, ...] = ("gradients", "output", "loss", "statistics")
+
+# Samples that a network must have room for to be compared at another size of one sample.
+_PASSES = 16
 
 
 @dataclass
@@ -29,13 +32,16 @@ class Further:
         points: those at which the networks were compared.
         nearest: by quantity and point the tensor nearest to its bound.
         left_out: why they could not be compared at others, by point and mode.
-        untried: sides of the reference's choices that no point takes at which the networks were compared.
+        untried: sides of the reference's choices that no point takes at which the networks were compared, and numbers
+            that no input takes.
+        swept: inputs that took every number of their ranges, in words.
     """
 
     points: list[Point] = field(default_factory=list)
     nearest: list[Nearest] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     untried: list[str] = field(default_factory=list)
+    swept: list[str] = field(default_factory=list)
 
 
 def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
@@ -64,6 +70,9 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
                 together = alike and asked[-1].sides(point)[1].trains_as_it_infers()
             elif together and not alike:
                 asked[-1].compare(point, further)
+    for each in asked[: 1 if together else None]:
+        each.sweep(further)
+    asked[0].size(further)
     case = asked[0].case
     trials: list[tuple[Point, bool]] = [(point, True) for point in constants(case)]
     trials += [(point, False) for point in candidates(case, _compared(known))]
@@ -79,7 +88,7 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
             if all(compared):
                 known.add(taken)
                 further.points.append(point)
-    further.untried = known.untried()
+    further.untried += known.untried()
     return further
 
 
@@ -129,12 +138,57 @@ class _Asked(Proof):
 
     def sides(self, point: Point) -> tuple[Side, Side]:
         """The two sides that answer at a point; a further pair for targets, which a program may hold as constants."""
-        case = self.case
-        if isinstance(point, Steered) and point.steered == TARGETS:
-            case = replace(case, wanted=point.values)
+        case = self.case.at(point)
         if case not in self._sides:
             self._sides[case] = side(self.model.reference)(case), side(self.candidate)(case)
         return self._sides[case]
+
+    def sweep(self, further: Further) -> None:
+        """Compare the networks at every number of each input of whole numbers, and of the targets.
+
+        Raises:
+            NotTheSame: they differ at one of them.
+        """
+        for name, given in (*self.case.model.inputs.items(), (TARGETS, self.case.model.targets)):
+            if given is None or given.draw != "integers":
+                continue
+            points, end = sweep(self.case, name, given, self.sides(MAIN)[0].room)
+            compared = [self._freed(point, further) for point in points]
+            if not all(compared):
+                continue
+            if end < given.high:
+                further.untried.append(f"{titled(name)} from {end} on")
+            elif (words := f"drawn weights, {titled(name)} with each of its numbers") not in further.swept:
+                further.swept.append(words)
+
+    def size(self, further: Further) -> None:
+        """Compare the networks at each size that the model declares and a small network has time for.
+
+        Raises:
+            NotTheSame: they differ at one of them.
+        """
+        for point in sizes(self.case):
+            if self.sides(MAIN)[0].room < _PASSES * point.batch_size:
+                continue
+            try:
+                compared = self._freed(point, further)
+            except NotTheSame:
+                raise
+            # Nobody has said that the networks take such a batch.
+            except Exception as error:
+                if point.batch_size not in BATCHES:
+                    raise
+                further.left_out[f"{point} ({self.mode})"] = described(error)
+            else:
+                if compared:
+                    further.swept.append(str(point))
+
+    def _freed(self, point: Point, further: Further) -> bool:
+        """Compare at a point, and free what both sides answer there."""
+        compared = self.compare(point, further)
+        for one in self.sides(point):
+            one.forget()
+        return compared
 
     def compare(self, point: Point, further: Further) -> bool:
         """Whether the networks could be compared at a point.

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwbench.parity.case import Point
-from fwbench.parity.choices import COMPARISONS, Choice, Choices, named
+from fwbench.parity.choices import COMPARISONS, Choice, Choices, counting, named
 from fwbench.parity.torch import TorchSide
 
 # The number that PyTorch's losses ignore where the user names none.
@@ -29,9 +29,15 @@ def taken(side: TorchSide, point: Point) -> Choices:
     """
     watch, own = Watch(named(side.case, point)), side._output
 
+    changing: dict[tuple[str, str], int] = {}
+
     def output(call: Any, inputs: Mapping[str, Tensor]) -> Tensor:
         watch.inputs = {_storage(tensor): name for name, tensor in inputs.items()}
-        return own(call, inputs)
+        before = counting.numbers(call)
+        returned = own(call, inputs)
+        after = counting.numbers(call)
+        changing.update({which: value for which, value in after.items() if value != before.get(which, value)})
+        return returned
 
     vars(side)["_output"] = output
     try:
@@ -39,6 +45,13 @@ def taken(side: TorchSide, point: Point) -> Choices:
             (side.backward if side.shapes(side.case.model, side.case.sizes) else side.forward)(point)
     finally:
         del vars(side)["_output"]
+    if changing:
+        module, inputs = side._at(point)
+        uses = counting.watched(module, changing)
+        with torch.no_grad(), side._arithmetic():
+            side._output(module, inputs)
+        for choice in counting.choices(changing, uses):
+            watch.choices.note(choice, True, False)
     return watch.choices
 
 
