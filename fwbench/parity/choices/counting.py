@@ -21,7 +21,8 @@ class Counter(int):
     sites: list[Site]
 
     def __add__(self, other: Any) -> Any:
-        return _counter(int(self) + other, self.sites)
+        total = int.__add__(self, other)
+        return total if total is NotImplemented else _counter(total, self.sites)
 
     __radd__ = __add__
 
@@ -59,7 +60,7 @@ def numbers(module: nn.Module) -> dict[tuple[str, str], int]:
         (path, name): value
         for path, part in module.named_modules()
         for name, value in vars(part).items()
-        if type(value) in (int, Counter)
+        if type(value) is int
     }
 
 
