@@ -85,6 +85,27 @@ def test_a_sample_that_is_masked_as_a_whole_is_tried(model):  # noqa: F811
         prove(model([torch], [wrong], **one), "jax", {})
 
 
+@pytest.mark.parametrize(
+    "decided",
+    ["jnp.where((x == 0).all(-1, keepdims=True), 1, x)", "jnp.where(jnp.abs(x) > 1e3, 0, x)"],
+    ids=["rows of zeros", "large numbers"],
+)
+def test_what_the_candidate_alone_decides_is_tried(model, decided):  # noqa: F811
+    with pytest.raises(NotTheSame, match=r"at drawn weights, (`x` with 0|inputs times 10000)"):
+        prove(model(flax=[("self.up(x +", f"self.up({decided} +")]), "jax", {})
+
+
+def test_what_the_candidate_alone_decides_elsewhere_is_said(model):  # noqa: F811
+    untried = prove(model(flax=[(HEAD, "return jnp.clip(self.head(x), -1e12, 1e12)")]), "jax", {}).untried
+    assert [words.partition(" (twin")[0] for words in untried] == ["a value below -1e+12", "a value above 1e+12"]
+
+
+def test_what_both_decide_is_said_once(model):  # noqa: F811
+    limited = (HEAD, "return self.head(x).clamp(max=1e12)"), (HEAD, "return jnp.minimum(self.head(x), 1e12)")
+    untried = prove(model([limited[0]], [limited[1]]), "jax", {}).untried
+    assert [words.partition(" (twin")[0] for words in untried] == ["a value above 1e+12"]
+
+
 SIZED = {
     "a value of an axis": ("jnp.arange(x.shape[1])[:, None] < 6", "length of 9"),
     "a batch of one": ("x.shape[0] > 1", "a batch of 1"),

@@ -1,6 +1,7 @@
 """Watches the points of a proof, and tries further points where none of them takes a side of a choice."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +33,7 @@ class Further:
         points: those at which the networks were compared.
         nearest: by quantity and point the tensor nearest to its bound.
         left_out: why they could not be compared at others, by point and mode.
-        untried: sides of the reference's choices that no point takes at which the networks were compared, and numbers
+        untried: sides of the networks' choices that no point takes at which the networks were compared, and numbers
             that no input takes.
         swept: inputs that took every number of their ranges, in words.
     """
@@ -45,7 +46,7 @@ class Further:
 
 
 def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
-    """Compare two networks where the reference takes sides of its choices that it takes at no point of the proof.
+    """Compare two networks where one of them takes sides of its choices that it takes at no point of the proof.
 
     And in training mode at the points at which, other than at the main one, a side trains otherwise than it infers.
 
@@ -57,13 +58,14 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
         NotTheSame: a difference at a further point exceeds its bound.
     """
     asked = [_Asked(model, candidate, mode) for mode in modes(model)]
-    further, known = Further(), Choices()
+    # What the reference has taken, and what the candidate has.
+    further, known = Further(), (Choices(), Choices())
     # Then the proof has taken the errors of inference for those of training, everywhere.
     together = False
     for point in (MAIN, *elsewhere(model)):
         here = [each for each in asked if f"{point} ({each.mode})" not in left_out]
         for each in here:
-            known.add(each.taken(point))
+            each.watch(point, known)
         if len(here) > len(modes_apart(model)):
             alike = _alike(asked, point)
             if point == MAIN:
@@ -77,23 +79,27 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
     trials: list[tuple[Point, bool]] = [(point, True) for point in constants(case)]
     trials += [(point, False) for point in candidates(case, _compared(known))]
     for point, always in trials:
-        if not always and not any(True for _ in known.one_sided()):
+        if not always and not any(True for choices in known for _ in choices.one_sided()):
             break
-        taken = Choices()
+        taken = Choices(), Choices()
         for each in asked:
-            taken.add(each.taken(point))
-        if always or known.adds(taken):
+            each.watch(point, taken)
+        if always or any(choices.adds(more) for choices, more in zip(known, taken, strict=True)):
             once = together and _alike(asked, point)
             compared = [each.compare(point, further) for each in asked[: 1 if once else None]]
             if all(compared):
-                known.add(taken)
+                for choices, more in zip(known, taken, strict=True):
+                    choices.add(more)
                 further.points.append(point)
-    further.untried += known.untried()
+    own, others = known
+    further.untried += own.untried()
+    # What the candidate decides as the reference does needs no line of its own.
+    further.untried += others.untried(besides=own)
     return further
 
 
-def _compared(known: Choices) -> list[tuple[str, float]]:
-    every = ((choice.name, choice.number) for choice, _ in known.one_sided())
+def _compared(known: Iterable[Choices]) -> list[tuple[str, float]]:
+    every = ((choice.name, choice.number) for choices in known for choice, _ in choices.one_sided())
     return [(name, number) for name, number in every if name is not None and number is not None]
 
 
@@ -124,17 +130,14 @@ class _Asked(Proof):
         super().__init__(model, candidate, mode)
         self.case = Steerable(**vars(self._backward))
         self._sides: dict[Case, tuple[Side, Side]] = {}
-        path = _WATCHING.get(model.reference)
-        self._watch: Callable[[Side, Point], Choices] | None = load(path) if path else None
+        paths = (_WATCHING.get(framework) for framework in (model.reference, candidate))
+        self._watches: list[Callable[[Side, Point], Choices] | None] = [load(path) if path else None for path in paths]
 
-    def taken(self, point: Point) -> Choices:
-        """Which sides of its choices the reference takes at a point."""
-        if self._watch is None:
-            return Choices()
-        try:
-            return self._watch(self.sides(point)[0], point)
-        except InitialUnknownError:
-            return Choices()
+    def watch(self, point: Point, known: tuple[Choices, Choices]) -> None:
+        """Add which sides of their choices the reference and the candidate take at a point."""
+        for taken, one, choices in zip(self._watches, self.sides(point), known, strict=True):
+            with contextlib.suppress(InitialUnknownError):
+                choices.add(taken(one, point) if taken else Choices())
 
     def sides(self, point: Point) -> tuple[Side, Side]:
         """The two sides that answer at a point; a further pair for targets, which a program may hold as constants."""

@@ -2,7 +2,6 @@
 
 import math
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwbench.parity.case import Point
-from fwbench.parity.choices import COMPARISONS, Choice, Choices, counting, named
+from fwbench.parity.choices import COMPARISONS, Choice, Choices, counting, is_installed, named
 from fwbench.parity.torch import TorchSide
 
 # The number that PyTorch's losses ignore where the user names none.
@@ -149,8 +148,6 @@ _KINDS: dict[str, Callable[..., Made]] = {
     **dict.fromkeys(_IGNORING, _ignored),
 }
 
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
-
 
 def _site(operator: str) -> tuple[str, int] | None:
     """The line of the user's code that called PyTorch; None where a library or a constructor did."""
@@ -160,7 +157,7 @@ def _site(operator: str) -> tuple[str, int] | None:
         if calling.f_code.co_name == "cross_entropy" and operator not in _IGNORING:
             return None
         calling = calling.f_back
-    if calling is None or _top(calling) == "fwbench" or calling.f_code.co_filename.startswith(_INSTALLED):
+    if calling is None or _top(calling) == "fwbench" or is_installed(calling.f_code.co_filename):
         return None
     site = calling.f_code.co_filename, calling.f_lineno
     while calling and _top(calling) != "fwbench":
