@@ -117,8 +117,9 @@ def _one_framework(one: Case, other: Case) -> bool:
 
 
 def _provable(one: Case, other: Case) -> bool:
-    """Whether `fwbench prove` can say anything of two lanes."""
-    return not _one_framework(one, other) and _DERIVED not in (_proof(one).get("state"), _proof(other).get("state"))
+    """Whether `fwbench prove` can say anything of two lanes: each is a framework of its own, with a network."""
+    states = {_proof(case).get("state") for case in (one, other)}
+    return not _one_framework(one, other) and not states & {_DERIVED, "alone"}
 
 
 def _proof(case: Case) -> Mapping[str, Any]:

@@ -37,6 +37,9 @@ STEPS = 5
 SGD = {"learning_rate": 1e-2, "momentum": 0.9}
 ADAM = {"learning_rate": 1e-4}
 
+# What further passes of a network may take together: weights times numbers of a sample times samples.
+_ROOM = 2**28
+
 # Two outputs of one program that are further apart have drawn different random numbers.
 CHANCE = 1e-9
 
@@ -204,9 +207,26 @@ class Side(ABC):
             ModelError: the framework's network cannot be built as the model describes it.
         """
 
+    @staticmethod
+    def buffers(model: Model, sizes: Mapping[str, int]) -> frozenset[str]:
+        """The names of arrays that the network brings along and that are no weights; default: nobody knows."""
+        return frozenset()
+
     @functools.cached_property
     def _has_weights(self) -> bool:
         return bool(self.shapes(self.case.model, self.case.sizes))
+
+    @functools.cached_property
+    def room(self) -> int:
+        """How many samples further passes of this network may have together, so that they take seconds at most."""
+        shapes = self.shapes(self.case.model, self.case.sizes)
+        numbers = sum(array[0].size for array in self.case.inputs().values())
+        return _ROOM // max(1, int(numbers) * sum(math.prod(shape) for shape in shapes.values()))
+
+    def forget(self) -> None:
+        """Free all answers."""
+        for answers in (self._forward_passes, self._backward_passes, self._roundings):
+            answers.clear()
 
     def forward(self, point: Point = MAIN) -> Forward:
         """One forward pass without gradients."""
@@ -283,8 +303,8 @@ class Side(ABC):
         """
         raise ModelError(f"{type(self).__name__} runs no model with a state")
 
-    def is_random(self) -> bool:
-        """Whether in training mode two keys give two outputs; default: the lane has no random layers."""
+    def may_draw(self) -> bool:
+        """Whether the program draws random numbers in training mode; default: the lane has no random layers."""
         return False
 
     def is_steady(self) -> bool:

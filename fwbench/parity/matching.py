@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import re
 
 from fwbench.models import Model
 from fwbench.models.weights import Shape, is_statistic
@@ -27,6 +28,7 @@ def match(model: Model, candidate: str) -> None:
     reference = model.reference
     expected, actual = shapes(model, reference), shapes(model, candidate)
     both = {reference: expected, candidate: actual}
+    buffers = {framework: side(framework).buffers(model, model.sizes()) for framework in both}
     unmatched = [name for name in {**actual, **expected} if actual.get(name) != expected.get(name)]
     if not unmatched:
         return
@@ -36,10 +38,16 @@ def match(model: Model, candidate: str) -> None:
             return f"{name!r} is {actual[name]} in {candidate} and {expected[name]} in {reference}"
         one, other = (candidate, reference) if name in actual else (reference, candidate)
         shape = both[one][name]
+        if name in buffers[other]:
+            return f"{name!r} {shape} is a weight in {one} and a buffer in {other}"
         left = {n: both[other][n] for n in unmatched if n in both[other]}
         alike = [n for n, of in left.items() if of == shape] or list(left)
         near = difflib.get_close_matches(name, alike, n=1, cutoff=0.0)
         nearest = f"; the nearest in {other} is {near[0]!r} {left[near[0]]}" if near else ""
+        path, dot, leaf = name.rpartition(".")
+        # What JAX's networks call `scale` has been renamed to `weight`, whatever the other network calls it.
+        if one == "jax" and leaf == "weight" and left.get(scale := f"{path}{dot}scale") == shape:
+            nearest += f": if it is the same, weights={{{f'^{re.escape(name)}$'!r}: {scale!r}}} says so"
         return f"{name!r} {shape} is in {one} alone{nearest}"
 
     more = [f"and {len(unmatched) - _LISTED} more"] if len(unmatched) > _LISTED else []

@@ -87,11 +87,20 @@ class Proof:
         Raises:
             NotTheSame: nothing can be compared, as one network alone is random.
         """
-        for case, findings in self._findings(quantity):
+        found = self._findings(quantity)
+        beyond = [
+            error
+            for _, findings in found
+            for errors in findings.errors.values()
+            for name, tensors in errors.items()
+            for error in tensors.values()
+            if not error <= bound(self.model, name)
+        ]
+        for case, findings in found:
             for point, errors in findings.errors.items():
                 if quantity in errors:
                     try:
-                        check(quantity, errors[quantity], case, point)
+                        check(quantity, errors[quantity], case, point, beyond=beyond)
                     except NotTheSame as error:
                         note = f". {findings.note}" if quantity == "statistics" and findings.note else ""
                         return f"{error}{note}"
@@ -157,7 +166,8 @@ class Proof:
         """
         points = [MAIN, *(point for point in elsewhere(self.model) if str(point) not in self.left_out)]
         one, other = side(self.model.reference)(self._backward), side(self.candidate)(self._backward)
-        return other.power(one, points, seconds)
+        found = other.power(one, points, seconds)
+        return replace(found, modes=(self.mode,)) if found else None
 
     def _findings(self, quantity: Quantity) -> "list[tuple[Case, _Findings]]":
         """The results by case: forward passes at full size, and all else on small inputs."""

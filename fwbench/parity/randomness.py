@@ -6,15 +6,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.parity.case import Array, Side
+from fwbench.models import ModelError
+from fwbench.parity.case import CHANCE, Array, Side, relative
 from fwbench.parity.errors import NotTheSame
 
-# Random keys for each side.
-KEYS = 32
+# Random keys for each side of a network of any size, and of a small one: 1,024 tell a rate of 0.12 from one of 0.1.
+KEYS, _MOST_KEYS = 32, 1_024
 
-# How often the outputs are dealt anew to the two sides. A result beyond all deals has a probability of one in 10,000 by
-# chance.
-_DEALS = 9_999
+# Keys after which a side whose outputs are all the same is not random: stochastic depth of 0.05 acts in one of ten
+# batches of two samples.
+_LOOKS = (2, 16, 128)
+
+# How often the outputs are dealt anew to the two sides, and how many of these deals are held at a time. A result beyond
+# all deals has a probability of one in 10,000 by chance.
+_DEALS, _CHUNK = 9_999, 500
 
 
 @dataclass(frozen=True)
@@ -40,18 +45,35 @@ def compare(reference: Array, candidate: Array) -> Likeness:
     statistics", J. Stat. Plan. Inference 143, 2013), which needs no assumption on how they are distributed.
     """
     outputs = np.concatenate([reference, candidate])
-    distances = _distances(outputs)
-    keys = len(reference)
-    dealt = np.tile(np.arange(len(outputs)) < keys, (_DEALS + 1, 1)).astype(np.float64)
-    # The first row is the true assignment.
-    dealt[1:] = np.random.default_rng(0).permuted(dealt[1:], axis=1)
-    within = [((one @ distances) * one).sum(1) / (keys * (keys - 1)) for one in (dealt, 1 - dealt)]
-    between = ((dealt @ distances) * (1 - dealt)).sum(1) / keys**2
-    spreads = np.log(within[1] / within[0])
-    places = 2 * between - within[0] - within[1]
+    # float32 is exact enough beside the scatter of keys, and halves time and memory.
+    distances = _distances(outputs).astype(np.float32)
+    keys, rows, total = len(reference), distances.sum(1, dtype=np.float64), distances.sum(dtype=np.float64)
+    rng = np.random.default_rng(0)
+    assigned = np.arange(len(outputs)) < keys
+    chunks = []
+    for begin in range(0, _DEALS + 1, _CHUNK):
+        dealt = np.tile(assigned, (min(_CHUNK, _DEALS + 1 - begin), 1))
+        # The first row is the true assignment.
+        dealt[begin == 0 :] = rng.permuted(dealt[begin == 0 :], axis=1)
+        within = np.einsum("ij,ij->i", dealt.astype(np.float32) @ distances, dealt, dtype=np.float64)
+        between = dealt @ rows - within
+        chunks.append(np.stack([within, total - 2 * between - within, between], axis=1))
+    sums = np.concatenate(chunks)
+    reference_mean, candidate_mean = sums[:, :2].T / (keys * (keys - 1))
+    spreads = np.log(candidate_mean / reference_mean)
+    places = 2 * sums[:, 2] / keys**2 - reference_mean - candidate_mean
     seen = float(np.max(np.abs(spreads[1:])))
     alike = abs(spreads[0]) <= seen and places[0] <= np.max(places[1:])
     return Likeness(float(np.exp(spreads[0])), math.exp(seen), bool(alike))
+
+
+def is_random(side: Side) -> bool:
+    """Whether two keys give two outputs in training mode; the more keys are tried, the rarer an effect is seen."""
+    for keys in _LOOKS if side.may_draw() else ():
+        first, *others = side.draws(keys)
+        if any(relative(first, other) > CHANCE for other in others):
+            return True
+    return False
 
 
 def check(reference: Side, candidate: Side, name: str) -> str:
@@ -59,39 +81,47 @@ def check(reference: Side, candidate: Side, name: str) -> str:
 
     Raises:
         NotTheSame: one of them alone is random, or they are random in different ways.
+        ModelError: one of them cannot be compared without randomness, as it draws in code of its own.
     """
     model = reference.case.model
     where = f"{model.name} (train)"
-    random = {model.reference: reference.is_random(), name: candidate.is_random()}
+    random = {model.reference: is_random(reference), name: is_random(candidate)}
     if not any(random.values()):
         return ""
+    steady = {model.reference: reference.is_steady(), name: candidate.is_steady()}
+    if not all(steady.values()):
+        still = min(steady, key=steady.__getitem__)
+        raise ModelError(
+            f"{where}: what {still} draws cannot be switched off, so nothing can be compared in training mode: draw it "
+            "in a layer of the framework's own, such as Dropout"
+        )
     if not all(random.values()):
         one, other = sorted(random, key=random.__getitem__, reverse=True)
         raise NotTheSame(
             f"{where}: {one} is random in training mode, as two keys give two outputs, and {other} is "
             f"not: give {other} the same dropout, or take it out of {one}"
         )
-    steady = {model.reference: reference.is_steady(), name: candidate.is_steady()}
-    if not all(steady.values()):
-        still = min(steady, key=steady.__getitem__)
-        raise NotTheSame(
-            f"{where}: both are random in training mode, and what {still} draws cannot be switched off, so nothing "
-            "can be compared: draw it in a layer of the framework's own, such as Dropout"
-        )
     # float32, as rounding does not matter here, and it is faster.
     coarse = [type(one)(replace(one.case, dtype="float32")) for one in (reference, candidate)]
-    likeness = compare(*(one.draws(KEYS) for one in coarse))
+    keys = _keys(reference)
+    likeness = compare(*(one.draws(keys) for one in coarse))
     if not likeness.alike:
         raise NotTheSame(
-            f"{where}: both are random in training mode, but not alike: over {KEYS} keys each the outputs "
+            f"{where}: both are random in training mode, but not alike: over {keys} keys each the outputs "
             f"of {name} spread {likeness.spread:.3g} times as far as those of {model.reference}, which chance brings "
             "about less than once in 10,000 times: compare the rates"
         )
     return (
         "Both are random in training mode, and were compared without randomness; with it, the outputs of "
-        f"{name} spread {likeness.spread:.2f} times as far as those of {model.reference} over {KEYS} keys "
+        f"{name} spread {likeness.spread:.2f} times as far as those of {model.reference} over {keys} keys "
         f"each. A factor beyond {likeness.resolution:.2f} would have shown, but not which layers draw."
     )
+
+
+def _keys(side: Side) -> int:
+    """As many keys as a network of this size has time for, a power of two."""
+    most = 1 << max(0, (side.room // side.case.batch_size).bit_length() - 1)
+    return max(KEYS, min(_MOST_KEYS, most))
 
 
 def _distances(outputs: Array) -> NDArray[np.float64]:

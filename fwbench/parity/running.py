@@ -72,7 +72,7 @@ def _share(actual: NDArray[Any], expected: NDArray[Any], before: NDArray[Any]) -
         return None
     (share, rest), *_ = np.linalg.lstsq(parts, actual.ravel(), rcond=None)
     mixed = relative_l2(parts @ (share, rest), actual.ravel()) <= BOUNDS["statistics"]
-    return float(share) if mixed and share > 0 else None
+    return float(share) if mixed and share > _EXACT else None
 
 
 def _is_whole(number: float) -> bool:

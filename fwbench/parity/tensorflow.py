@@ -68,8 +68,8 @@ class TensorFlowSide(Side):
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return Network(model, sizes).shapes
 
-    def is_random(self) -> bool:
-        return relative(*self.draws(2)) > CHANCE
+    def may_draw(self) -> bool:
+        return any(self._rates.values()) or relative(*self.draws(2)) > CHANCE
 
     def is_steady(self) -> bool:
         return relative(*self._outputs(2)) <= CHANCE

@@ -1,6 +1,7 @@
 """PyTorch's side of a proof."""
 
 import contextlib
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,9 @@ from fwbench.parity.where.calls import Call, Module, recording
 
 aten = torch.ops.aten
 
+# Keys over which a program that draws must answer alike to count as one whose draws have no effect.
+_STEADY_KEYS = 128
+
 _DTYPE = {"float64": torch.float64, "float32": torch.float32}
 
 
@@ -78,6 +82,22 @@ class Expected(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignor
         if func is aten.bernoulli.p:
             return torch.full_like(args[0], args[1])
         return args[0].clone() if func is aten.bernoulli.default else func(*args, **(kwargs or {}))
+
+
+class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
+    """Watches for operators that draw random numbers.
+
+    Attributes:
+        any: whether there was one.
+    """
+
+    any = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.any |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
 
 
 class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
@@ -128,6 +148,11 @@ class TorchSide(Side):
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return shapes(network(model, sizes))
 
+    @staticmethod
+    def buffers(model: Model, sizes: Mapping[str, int]) -> frozenset[str]:
+        module = network(model, sizes)
+        return frozenset(name for name, _ in module.named_buffers()) - shapes(module).keys()
+
     def losses(self, optimizer: Optimizer) -> Array:
         module, inputs = self._at(MAIN)
         descent: torch.optim.Optimizer
@@ -146,16 +171,24 @@ class TorchSide(Side):
                     descent.step()
         return np.array(losses)
 
-    def is_random(self) -> bool:
-        one, other = self.draws(2)
-        return relative(one, other) > CHANCE
+    def may_draw(self) -> bool:
+        return self._draws(randomness=True)
 
     def is_steady(self) -> bool:
-        one, other = self._outputs(2, randomness=False)
-        return relative(one, other) <= CHANCE
+        if not self._draws(randomness=False):
+            return True
+        first, *others = self._outputs(_STEADY_KEYS, randomness=False)
+        return all(relative(first, other) <= CHANCE for other in others)
 
     def draws(self, keys: int) -> Array:
         return self._outputs(keys, randomness=True)
+
+    def _draws(self, *, randomness: bool) -> bool:
+        """Whether a forward pass draws random numbers from PyTorch's generator, Python's or NumPy's."""
+        before = _own_generators()
+        with Draws() as drawing:  # type: ignore[no-untyped-call, unused-ignore]
+            self._outputs(1, randomness=randomness)
+        return drawing.any or _own_generators() != before
 
     def _outputs(self, keys: int, *, randomness: bool) -> Array:
         outputs = []
@@ -274,6 +307,11 @@ class TorchSide(Side):
                 yield
         finally:
             torch.set_default_dtype(before)
+
+
+def _own_generators() -> tuple[str, str]:
+    """The states of Python's and NumPy's generators, from which code of the user's may draw."""
+    return repr(random.getstate()), repr(np.random.get_state())
 
 
 def _differentiate(loss: Tensor) -> None:

@@ -6,9 +6,11 @@ import fwbench
 from fwbench.parity.case import MAIN, Case
 from fwbench.parity.choices import Choice, Choices
 from fwbench.parity.choices.proof import prove
+from fwbench.parity.choices.torch import taken
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.jax import JaxSide
 from fwbench.parity.proof import Proof
+from fwbench.parity.torch import TorchSide
 from tests.correctness.test_twins import nothing_left, twins  # noqa: F401 (fixtures are for pytest)
 
 TORCH = """
@@ -125,7 +127,8 @@ def model(twins):  # noqa: F811
 
 def test_without_choices_nothing_is_tried_but_a_mask_of_ones(model):
     further = prove(model(), "jax", {})
-    assert list(map(str, further.points)) == ["drawn weights, `mask` with 0"]
+    partly = "drawn weights, `mask` with 0"
+    assert list(map(str, further.points)) == [partly, f"{partly} in a whole sample"]
     assert (further.untried, further.left_out) == ([], {})
 
 
@@ -215,13 +218,13 @@ def test_what_is_no_choice_of_the_networks_or_taken_both_ways_is_not_said(model,
     ids=["none", "where", "minimum", "clip", "relu6", "cond", "of JAX's own"],
 )
 def test_a_reference_in_jax_is_watched_too(model, flax, words):
-    from fwbench.parity.choices.jax import taken
+    from fwbench.parity.choices.jax import taken as taken_in_jax
 
     two = model(flax=[(HEAD, flax)])
     alone = fwbench.Model(
         "alone", jax=two.networks["jax"], inputs=two.inputs, targets=two.targets, loss={"jax": two.loss["jax"]}
     )
-    untried = taken(JaxSide(Case(alone)), MAIN).untried()
+    untried = taken_in_jax(JaxSide(Case(alone)), MAIN).untried()
     assert [each.partition(" (twin")[0] for each in untried] == words
 
 
@@ -230,7 +233,8 @@ def test_a_point_left_out_has_tried_nothing(model):
     torch = (HEAD, "x = x / mask[..., None] * torch.where(mask == 0, 1.0, 1.0)[..., None]\n        return self.head(x)")
     further = prove(model([torch]), "jax", {})
     assert further.points == []
-    assert list(further.left_out) == ["drawn weights, `mask` with 0 (eval)"]
+    partly = "drawn weights, `mask` with 0"
+    assert list(further.left_out) == [f"{partly} (eval)", f"{partly} in a whole sample (eval)"]
     assert [words.partition(" (")[0] for words in further.untried] == ["`mask` = 0", "a condition that holds"]
 
 
@@ -252,6 +256,27 @@ def test_twins_that_train_alike_stay_right(model):
         (HEAD, "return self.head(x if self.deterministic else jnp.clip(x, -3, 3))"),
     ]
     assert prove(model([IN_TRAINING], flax), "jax", {}).untried == []
+
+
+BUILT = "self.up, self.head = nn"
+
+
+@pytest.mark.parametrize(
+    ("used", "untried"),
+    [
+        ("2 * x if self.calls > 100 else x", ["`calls` beyond 1"]),
+        ("x / (1 + self.calls * self.training)", ["`calls` beyond 1"]),
+        ("x", []),
+    ],
+    ids=["branch", "number", "none"],
+)
+def test_what_a_counter_of_calls_decides_is_not_tried(model, used, untried):
+    counting = f"self.calls += self.training\n        return self.head({used})"
+    net = model([(BUILT, f"self.calls = 0\n        {BUILT}"), (HEAD, counting)])
+    side = TorchSide(Case(net, mode="train"))
+    assert [words.partition(" (twin")[0] for words in taken(side, MAIN).untried()] == untried
+    # No network is asked in another way because it counts.
+    assert side.forward(MAIN).loss == TorchSide(Case(net, mode="train")).forward(MAIN).loss
 
 
 def test_a_side_is_taken_once_any_pass_takes_it():

@@ -276,6 +276,8 @@ def test_the_sentence():
         "would have found 189 of 190 planted mistakes; not found: clip at -2 (mixer.py:2)"
     )
     assert Power(190, 182, named, 900).sentence.endswith("clip at -6 (mixer.py:6), and 2 more")
+    both = Power(9, 9, (), 9, ("eval",)) + Power(8, 8, (), 8, ("train",))
+    assert both.sentence == "would have found 17 of 17 mistakes planted in inference and training"
 
 
 def test_power_goes_through_json():

@@ -4,6 +4,7 @@ The networks lie in modules of a project of their own, and come in by their impo
 """
 
 import gc
+import math
 import re
 
 import jax
@@ -14,13 +15,15 @@ from fwbench.models import ModelError
 from fwbench.models.model import LOSSES
 from fwbench.models.project import Project
 from fwbench.models.weights import is_statistic
-from fwbench.parity.errors import BOUNDS, NotTheSame
-from fwbench.parity.matching import shapes
+from fwbench.parity.case import Case
+from fwbench.parity.errors import BOUNDS, NotTheSame, check
+from fwbench.parity.matching import match, shapes
 from fwbench.parity.proof import Proof, modes
 from fwbench.parity.store import stamp
 from fwbench.record.reading import PROOFS
 from fwbench.worker.client import prove as proving
 from fwbench.worker.process.proof import _match, run
+from fwbench.worker.process.proof import prove as prove_here
 from tests.correctness.proofs import WithoutSteps
 
 TORCH = """
@@ -327,6 +330,61 @@ def test_rounding_to_float32_is_named_as_a_possible_cause(twins):
     flax = FLAX.replace("self.norm(self.mix(x.mean((1, 2))))", "self.norm(self.mix(x.mean((1, 2))).astype('float32'))")
     with pytest.raises(NotTheSame, match=r"difference in output is \d.*a part that computes in float32"):
         prove(twins(flax=flax))
+
+
+@pytest.mark.parametrize(("beyond", "named"), [([], True), ([2e-8], True), ([1e-3], False), ([math.nan], False)])
+def test_float32_is_no_cause_where_another_error_is_larger(twins, beyond, named):
+    with pytest.raises(NotTheSame) as error:
+        check("output", {"output": 1e-7}, Case(twins()), beyond=beyond)
+    assert ("computes in float32" in str(error.value)) is named
+
+
+def test_an_epsilon_is_not_called_float32(twins):
+    right, wrong, _ = MISTAKES["epsilon of a layer norm"]
+    proof = Proof(twins(flax=FLAX.replace(right, wrong)), "jax")
+    said = proof.difference("output")
+    assert "more than" in said
+    assert "float32" not in said
+
+
+BUFFER = ("self.mix = nn", 'self.register_buffer("centre", torch.zeros(8))\n        self.mix = nn')
+SCALE = ("self.mix = nn", "self.scale = nn.Parameter(torch.ones(8))\n        self.mix = nn")
+
+
+@pytest.mark.parametrize(
+    ("torch", "name", "says"),
+    [
+        (BUFFER, "centre", r"'centre' \(8,\) is a weight in jax and a buffer in torch$"),
+        (SCALE, "scale", r"if it is the same, weights=\{'\^weight\$': 'scale'\} says so"),
+    ],
+    ids=["buffer", "scale"],
+)
+def test_weights_that_do_not_match_for_a_known_reason(twins, torch, name, says):
+    flax = FLAX.replace("self.mix = nnx", f"self.{name} = nnx.Param(jax.numpy.ones(8))\n        self.mix = nnx")
+    with pytest.raises(NotTheSame, match=re.compile(says, re.MULTILINE)):
+        match(twins(TORCH.replace(*torch), flax), "jax")
+
+
+def test_the_mapping_that_is_proposed_matches(twins):
+    flax = FLAX.replace("self.mix = nnx", "self.scale = nnx.Param(jax.numpy.ones(8))\n        self.mix = nnx")
+    match(twins(TORCH.replace(*SCALE), flax, weights={"^weight$": "scale"}), "jax")
+
+
+DRAWN = (
+    "return self.head(",
+    "x = x * (torch.rand(len(x), 1, 1, 1) < 0.5) if self.training else x\n        return self.head(",
+)
+
+
+def test_what_could_be_compared_differs_although_training_could_not(twins):
+    torch = TORCH.replace(*DRAWN)
+    with pytest.raises(ModelError, match="what torch draws cannot be switched off"):
+        prove_here(twins(torch), "jax", lambda _: None, patient=False)
+    right, wrong, _ = MISTAKES["tanh GELU"]
+    proved = prove_here(twins(torch, FLAX.replace(right, wrong)), "jax", lambda _: None, patient=False)
+    assert proved.state == "failed"
+    assert "(eval): the difference in output" in proved.sentence
+    assert "cannot be switched off" in proved.sentence
 
 
 def test_a_proof_in_a_process_of_its_own_holds_until_a_network_is_edited(tmp_path, monkeypatch):

@@ -100,9 +100,9 @@ rounding alone, such as the gradient of a bias just before batch normalisation, 
 therefore evaluated once more with every weight and input moved by one unit in the last place, and {ROUNDINGS:g} times
 the change that this makes is admitted in any case.
 
-Random layers are found by running the training mode with two keys. Where one framework alone has some, the networks are
-not the same. Where both have, everything is compared without randomness, and then the outputs over {KEYS} keys each by
-a permutation test, which tells another rate but not which layers draw.
+Random layers are found by running the training mode with 2, then 16, then 128 keys. Where one framework alone has some,
+the networks are not the same. Where both have, everything is compared without randomness, and then the outputs over
+{KEYS} keys each (1024 of a small network) by a permutation test, which tells another rate but not which layers draw.
 
 ## float64: each framework against PyTorch
 

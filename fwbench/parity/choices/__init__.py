@@ -3,8 +3,10 @@
 A mistake on a side that no point takes changes no result. This module imports no framework.
 """
 
+import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,9 @@ _COMPARED = {
 }
 COMPARISONS = tuple(_COMPARED)
 
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
+_PACKAGES = {"site-packages", "dist-packages"}
+
 # The name of a loss's targets, beside those of the inputs.
 TARGETS = "targets"
 
@@ -34,6 +39,9 @@ _LIMITED = {
     "above": ("a value above {}", "a value not above {}"),
 }
 
+# The words for a counter's values in the first call and in later ones.
+_COUNTED = ("{} up to {}", "{} beyond {}")
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -41,9 +49,10 @@ class Choice:
 
     Attributes:
         site: file and line of the user's code that makes it.
-        how: one of `COMPARISONS`; `below` or `above`, a limit that cuts values off; or `mask`.
+        how: one of `COMPARISONS`; `below` or `above`, a limit that cuts values off; `mask`; or `count`, whatever a
+            network makes of a counter.
         number: what values are compared with or cut off at; None: no single number.
-        name: the input, or `TARGETS`, whose values they are; None: none.
+        name: the input, or `TARGETS`, whose values they are, or the counter; None: none.
     """
 
     site: tuple[str, int]
@@ -57,6 +66,8 @@ class Choice:
         number = "a limit" if self.number is None else f"{self.number:g}"
         if self.how in _LIMITED:
             return _filled(_LIMITED[self.how], number)
+        if self.name is not None and self.how == "count":
+            return _filled(_COUNTED, titled(self.name), number)
         if self.name is not None and self.how == "mask":
             return _filled(_COMPARED["ne"], titled(self.name), "0")
         if self.name is not None and self.number is not None:
@@ -95,13 +106,24 @@ class Choices:
             if holds != fails:
                 yield choice, choice.sides[holds]
 
-    def untried(self) -> list[str]:
-        """What no pass has taken, for example `attention_mask` = 0 (net.py, line 12)."""
-        return list(dict.fromkeys(f"{words} ({shown(choice.site)})" for choice, words in self.one_sided()))
+    def untried(self, besides: "Choices | None" = None) -> list[str]:
+        """What no pass has taken, for example `attention_mask` = 0 (net.py, line 12).
+
+        Args:
+            besides: another network's, which are left out.
+        """
+        told = {words for choice in (besides.taken if besides else ()) for words in choice.sides}
+        left = ((words, choice.site) for choice, words in self.one_sided() if words not in told)
+        return list(dict.fromkeys(f"{words} ({shown(site)})" for words, site in left))
 
 
 def _filled(words: tuple[str, str], *given: str) -> tuple[str, str]:
     return words[0].format(*given), words[1].format(*given)
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to an installed library, in this environment or in one that it is laid over."""
+    return path.startswith(_INSTALLED) or not _PACKAGES.isdisjoint(Path(path).parts)
 
 
 def titled(name: str) -> str:

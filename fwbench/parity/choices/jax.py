@@ -1,7 +1,6 @@
 """Watches which choices a network of JAX takes while it runs."""
 
 import math
-import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from jax.extend.core import Literal as Constant
 import fwbench
 from fwbench.frameworks.jax.options import known
 from fwbench.parity.case import Point
-from fwbench.parity.choices import COMPARISONS, Choice, Choices
+from fwbench.parity.choices import COMPARISONS, Choice, Choices, is_installed
 from fwbench.parity.jax import _AS_WRITTEN, JaxSide
 from fwbench.parity.power.facts import CALLS, LAYOUT, RULED, inner_programs, is_real, is_variable
 from fwbench.parity.power.program import _bound
@@ -25,28 +24,40 @@ Site = tuple[str, int]
 # Functions of JAX's that choose for their caller. Others guard against numbers that are not finite, or turn an index.
 _CHOOSING = {"_where", "where", "clip", "relu", "relu6", "hard_tanh", "maximum", "minimum", "select"}
 
-_OTHERS = (*{sysconfig.get_path(name) for name in ("purelib", "platlib")}, str(Path(fwbench.__file__).parent))
+# The attribute of a side that keeps its watched program.
+_WATCHED = "_watched_program"
+
+_OWN = str(Path(fwbench.__file__).parent)
 
 
 def taken(side: JaxSide, point: Point) -> Choices:
     """Which sides of its choices the network and its loss take at a point."""
     arguments = side.arguments(point)
     with side.arithmetic():
-        program = jax.make_jaxpr(side.answer)(*arguments)
-        first = len(jax.tree.leaves(arguments[:2]))
-        given = zip(program.jaxpr.invars[first:], sorted(arguments[2]), strict=True)
-        watch = _Watch(dict(given))
-
-        def flags(*leaves: Any) -> list[tuple[Any, Any]]:
-            watch.noted.clear()
-            watch.run(program.jaxpr, program.consts, leaves, None)
-            return [sides for _, sides in watch.noted]
-
-        results = jax.jit(flags, compiler_options=known(_AS_WRITTEN))(*jax.tree.leaves(arguments))
+        # All points of a side have one program.
+        if (watched := vars(side).get(_WATCHED)) is None:
+            watched = vars(side)[_WATCHED] = _watched(side, arguments)
+        flags, noted = watched
+        results = flags(*jax.tree.leaves(arguments))
     choices = Choices()
-    for (choice, _), (holds, fails) in zip(watch.noted, results, strict=True):
+    for choice, (holds, fails) in zip(noted, results, strict=True):
         choices.note(choice, bool(holds), bool(fails))
     return choices
+
+
+def _watched(side: JaxSide, arguments: Any) -> tuple[Any, list[Choice]]:
+    """A compiled function of a side's arguments, which says whether the sides of each choice are taken; the choices."""
+    program = jax.make_jaxpr(side.answer)(*arguments)
+    first = len(jax.tree.leaves(arguments[:2]))
+    watch = _Watch(dict(zip(program.jaxpr.invars[first:], sorted(arguments[2]), strict=True)))
+
+    def flags(*leaves: Any) -> list[tuple[Any, Any]]:
+        watch.run(program.jaxpr, program.consts, leaves, None)
+        return [sides for _, sides in watch.noted]
+
+    leaves = jax.tree.leaves(arguments)
+    compiled = jax.jit(flags).lower(*leaves).compile(compiler_options=known(_AS_WRITTEN))
+    return compiled, [choice for choice, _ in watch.noted]
 
 
 class _Watch:
@@ -140,4 +151,6 @@ class _Watch:
 def _site(eqn: Any) -> Site | None:
     """The line of the user's code that called JAX; None where a library did."""
     frame = next(iter(source_info_util.user_frames(eqn.source_info.traceback)), None)
-    return None if frame is None or frame.file_name.startswith(_OTHERS) else (frame.file_name, frame.start_line)
+    if frame is None or is_installed(frame.file_name) or frame.file_name.startswith(_OWN):
+        return None
+    return frame.file_name, frame.start_line

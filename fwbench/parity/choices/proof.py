@@ -1,16 +1,17 @@
 """Watches the points of a proof, and tries further points where none of them takes a side of a choice."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fwbench.models import Model
-from fwbench.models.importing import load
+from fwbench.models.importing import described, load
 from fwbench.parity.case import MAIN, Case, InitialUnknownError, Mode, Point, Side, side
-from fwbench.parity.choices import TARGETS, Choices
-from fwbench.parity.choices.steering import Steerable, Steered, candidates, constants
-from fwbench.parity.errors import Quantity, bound, check, measure
+from fwbench.parity.choices import TARGETS, Choices, titled
+from fwbench.parity.choices.steering import BATCHES, Steerable, candidates, constants, sizes, sweep
+from fwbench.parity.errors import NotTheSame, Quantity, bound, check, measure
 from fwbench.parity.proof import Proof, _unknown, elsewhere, modes, modes_apart
 from fwbench.parity.store import Nearest
 
@@ -19,6 +20,9 @@ _WATCHING = {"torch": "fwbench.parity.choices.torch:taken", "jax": "fwbench.pari
 
 # Compared at further points; the first differentiates, and its forward pass serves the others.
 _QUANTITIES: tuple[Quantity, ...] = ("gradients", "output", "loss", "statistics")
+
+# Samples that a network must have room for to be compared at another size of one sample.
+_PASSES = 16
 
 
 @dataclass
@@ -29,17 +33,20 @@ class Further:
         points: those at which the networks were compared.
         nearest: by quantity and point the tensor nearest to its bound.
         left_out: why they could not be compared at others, by point and mode.
-        untried: sides of the reference's choices that no point takes at which the networks were compared.
+        untried: sides of the networks' choices that no point takes at which the networks were compared, and numbers
+            that no input takes.
+        swept: inputs that took every number of their ranges, in words.
     """
 
     points: list[Point] = field(default_factory=list)
     nearest: list[Nearest] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     untried: list[str] = field(default_factory=list)
+    swept: list[str] = field(default_factory=list)
 
 
 def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
-    """Compare two networks where the reference takes sides of its choices that it takes at no point of the proof.
+    """Compare two networks where one of them takes sides of its choices that it takes at no point of the proof.
 
     And in training mode at the points at which, other than at the main one, a side trains otherwise than it infers.
 
@@ -51,40 +58,48 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
         NotTheSame: a difference at a further point exceeds its bound.
     """
     asked = [_Asked(model, candidate, mode) for mode in modes(model)]
-    further, known = Further(), Choices()
+    # What the reference has taken, and what the candidate has.
+    further, known = Further(), (Choices(), Choices())
     # Then the proof has taken the errors of inference for those of training, everywhere.
     together = False
     for point in (MAIN, *elsewhere(model)):
         here = [each for each in asked if f"{point} ({each.mode})" not in left_out]
         for each in here:
-            known.add(each.taken(point))
+            each.watch(point, known)
         if len(here) > len(modes_apart(model)):
             alike = _alike(asked, point)
             if point == MAIN:
                 together = alike and asked[-1].sides(point)[1].trains_as_it_infers()
             elif together and not alike:
                 asked[-1].compare(point, further)
+    for each in asked[: 1 if together else None]:
+        each.sweep(further)
+    asked[0].size(further)
     case = asked[0].case
     trials: list[tuple[Point, bool]] = [(point, True) for point in constants(case)]
     trials += [(point, False) for point in candidates(case, _compared(known))]
     for point, always in trials:
-        if not always and not any(True for _ in known.one_sided()):
+        if not always and not any(True for choices in known for _ in choices.one_sided()):
             break
-        taken = Choices()
+        taken = Choices(), Choices()
         for each in asked:
-            taken.add(each.taken(point))
-        if always or known.adds(taken):
+            each.watch(point, taken)
+        if always or any(choices.adds(more) for choices, more in zip(known, taken, strict=True)):
             once = together and _alike(asked, point)
             compared = [each.compare(point, further) for each in asked[: 1 if once else None]]
             if all(compared):
-                known.add(taken)
+                for choices, more in zip(known, taken, strict=True):
+                    choices.add(more)
                 further.points.append(point)
-    further.untried = known.untried()
+    own, others = known
+    further.untried += own.untried()
+    # What the candidate decides as the reference does needs no line of its own.
+    further.untried += others.untried(besides=own)
     return further
 
 
-def _compared(known: Choices) -> list[tuple[str, float]]:
-    every = ((choice.name, choice.number) for choice, _ in known.one_sided())
+def _compared(known: Iterable[Choices]) -> list[tuple[str, float]]:
+    every = ((choice.name, choice.number) for choices in known for choice, _ in choices.one_sided())
     return [(name, number) for name, number in every if name is not None and number is not None]
 
 
@@ -115,26 +130,68 @@ class _Asked(Proof):
         super().__init__(model, candidate, mode)
         self.case = Steerable(**vars(self._backward))
         self._sides: dict[Case, tuple[Side, Side]] = {}
-        path = _WATCHING.get(model.reference)
-        self._watch: Callable[[Side, Point], Choices] | None = load(path) if path else None
+        paths = (_WATCHING.get(framework) for framework in (model.reference, candidate))
+        self._watches: list[Callable[[Side, Point], Choices] | None] = [load(path) if path else None for path in paths]
 
-    def taken(self, point: Point) -> Choices:
-        """Which sides of its choices the reference takes at a point."""
-        if self._watch is None:
-            return Choices()
-        try:
-            return self._watch(self.sides(point)[0], point)
-        except InitialUnknownError:
-            return Choices()
+    def watch(self, point: Point, known: tuple[Choices, Choices]) -> None:
+        """Add which sides of their choices the reference and the candidate take at a point."""
+        for taken, one, choices in zip(self._watches, self.sides(point), known, strict=True):
+            with contextlib.suppress(InitialUnknownError):
+                choices.add(taken(one, point) if taken else Choices())
 
     def sides(self, point: Point) -> tuple[Side, Side]:
         """The two sides that answer at a point; a further pair for targets, which a program may hold as constants."""
-        case = self.case
-        if isinstance(point, Steered) and point.steered == TARGETS:
-            case = replace(case, wanted=point.values)
+        case = self.case.at(point)
         if case not in self._sides:
             self._sides[case] = side(self.model.reference)(case), side(self.candidate)(case)
         return self._sides[case]
+
+    def sweep(self, further: Further) -> None:
+        """Compare the networks at every number of each input of whole numbers, and of the targets.
+
+        Raises:
+            NotTheSame: they differ at one of them.
+        """
+        for name, given in (*self.case.model.inputs.items(), (TARGETS, self.case.model.targets)):
+            if given is None or given.draw != "integers":
+                continue
+            points, end = sweep(self.case, name, given, self.sides(MAIN)[0].room)
+            compared = [self._freed(point, further) for point in points]
+            if not all(compared):
+                continue
+            if end < given.high:
+                further.untried.append(f"{titled(name)} from {end} on")
+            elif (words := f"drawn weights, {titled(name)} with each of its numbers") not in further.swept:
+                further.swept.append(words)
+
+    def size(self, further: Further) -> None:
+        """Compare the networks at each size that the model declares and a small network has time for.
+
+        Raises:
+            NotTheSame: they differ at one of them.
+        """
+        for point in sizes(self.case):
+            if self.sides(MAIN)[0].room < _PASSES * point.batch_size:
+                continue
+            try:
+                compared = self._freed(point, further)
+            except NotTheSame:
+                raise
+            # Nobody has said that the networks take such a batch.
+            except Exception as error:
+                if point.batch_size not in BATCHES:
+                    raise
+                further.left_out[f"{point} ({self.mode})"] = described(error)
+            else:
+                if compared:
+                    further.swept.append(str(point))
+
+    def _freed(self, point: Point, further: Further) -> bool:
+        """Compare at a point, and free what both sides answer there."""
+        compared = self.compare(point, further)
+        for one in self.sides(point):
+            one.forget()
+        return compared
 
     def compare(self, point: Point, further: Further) -> bool:
         """Whether the networks could be compared at a point.

@@ -1,7 +1,8 @@
 """Points at which inputs hold what random draws seldom hold, so that a network takes the other side of a choice."""
 
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,8 +13,16 @@ from fwbench.parity.choices import TARGETS, titled
 # Factors on inputs of floating point.
 _SCALES = (1e-3, 1e4)
 
+# Batches beside the proof's own, in inference.
+BATCHES = (1, 16)
+
 # Of whole numbers so many of the lowest are put in: padding and other tokens with a meaning come first.
 _LOWEST = 4
+
+
+# Most points at which an input takes every number of its range, and most samples of targets, of which there is one
+# point alone, as JAX compiles a program for each.
+_SWEEPS, _SAMPLES = 64, 256
 
 
 @dataclass(frozen=True)
@@ -23,13 +32,67 @@ class Steered(Point):
     Attributes:
         steered: the input's name, or `TARGETS`.
         values: what it holds in a part of the last sample.
+        whole: the values fill the whole sample.
     """
 
     steered: str = ""
     values: tuple[float, ...] = ()
+    whole: bool = False
 
     def __str__(self) -> str:
-        return f"{super().__str__()}, {titled(self.steered)} with {', '.join(f'{value:g}' for value in self.values)}"
+        place = " in a whole sample" if self.whole else ""
+        return f"{super().__str__()}, {titled(self.steered)} with {', '.join(f'{v:g}' for v in self.values)}{place}"
+
+    def put(self, array: Array, given: Input) -> Array:
+        """An array with the values in a part of its last sample: at the end, as padding is; or in all of it."""
+        steered = array.copy()
+        last = steered[-1:] if steered.ndim > 1 else steered
+        if self.whole or given.draw in ("normal", "uniform"):
+            steered[-1:] = self.values[0]
+        else:
+            room = _room(array.shape)
+            last[..., -room:] = np.resize(np.asarray(self.values, array.dtype), room)[::-1]
+        return steered
+
+
+@dataclass(frozen=True)
+class Swept(Steered):
+    """A point of drawn weights at which one input of whole numbers, or the targets, takes its numbers in turn.
+
+    Attributes:
+        first, last: its numbers; the lowest follow the highest where it has room for more.
+        batch_size: of all inputs.
+    """
+
+    first: int = 0
+    last: int = 0
+    batch_size: int = 2
+
+    def __str__(self) -> str:
+        return f"{Point.__str__(self)}, {titled(self.steered)} from {self.first} to {self.last}"
+
+    def put(self, array: Array, given: Input) -> Array:
+        low, high = int(given.low), int(given.high)
+        numbers = low + (self.first - low + np.arange(array.size)) % (high - low)
+        return numbers.reshape(array.shape).astype(array.dtype)
+
+
+@dataclass(frozen=True)
+class Sized(Point):
+    """A point of drawn weights with inputs of another size.
+
+    Attributes:
+        axes: values of the model's axes.
+        batch_size: samples.
+        words: what differs from the proof's other points.
+    """
+
+    axes: tuple[tuple[str, int], ...] = ()
+    batch_size: int = 2
+    words: str = ""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.words}"
 
 
 @dataclass(frozen=True)
@@ -37,30 +100,74 @@ class Steerable(Case):
     """A case that can be asked at steered points.
 
     Attributes:
-        wanted: what the targets hold in a part of the last sample; a program may hold targets as constants, so they
-            belong to the case.
+        wanted: the point that says what the targets hold; a program may hold targets as constants, so they belong to
+            the case.
     """
 
-    wanted: tuple[float, ...] = ()
+    wanted: Steered | None = None
 
     def inputs(self, point: Point = MAIN) -> dict[str, Array]:
         arrays = super().inputs(point)
         if isinstance(point, Steered) and point.steered in arrays:
-            given = self.model.inputs[point.steered]
-            arrays[point.steered] = _put(arrays[point.steered], given, point.values)
+            arrays[point.steered] = point.put(arrays[point.steered], self.model.inputs[point.steered])
         return arrays
 
     def targets(self, output: tuple[int, ...]) -> Array | None:
         target = super().targets(output)
         given = self.model.targets
-        return target if target is None or given is None else _put(target, given, self.wanted)
+        return target if target is None or given is None or self.wanted is None else self.wanted.put(target, given)
+
+    def at(self, point: Point) -> "Steerable":
+        """The case in which a point is asked."""
+        if isinstance(point, Sized):
+            return replace(self, axes=point.axes, batch_size=point.batch_size)
+        case = replace(self, batch_size=point.batch_size) if isinstance(point, Swept) else self
+        return replace(case, wanted=point) if isinstance(point, Steered) and point.steered == TARGETS else case
 
 
 def constants(case: Case) -> Iterator[Steered]:
-    """Points at which inputs that are one number everywhere, as a mask of ones, are another one in a part."""
+    """Points at which inputs that are one number everywhere, as a mask of ones, are another one in a part.
+
+    And at which a whole sample of such an input, or of one with two numbers, is masked.
+    """
     for name, given in case.model.inputs.items():
         if given.draw == "constant":
             yield Steered(steered=name, values=(0.0 if given.low else 1.0,))
+            yield Steered(steered=name, values=(0.0 if given.low else 1.0,), whole=True)
+        elif given.draw == "integers" and given.high - given.low == 2:
+            yield Steered(steered=name, values=(given.low,), whole=True)
+
+
+def sweep(case: Case, name: str, given: Input, room: int) -> tuple[list[Swept], int]:
+    """Points at which an input of whole numbers, or the targets, takes each number of its range.
+
+    Args:
+        room: samples of all points together.
+
+    Returns:
+        The points, and the first number that none of them takes, which is `high` if they take all.
+    """
+    low, high = int(given.low), int(given.high)
+    each = math.prod(given.sizes(case.sizes))
+    samples = max(case.batch_size, min(-(-(high - low) // each), room))
+    most = 1 if name == TARGETS else _SWEEPS
+    size = max(case.batch_size, min(-(-samples // most), _SAMPLES))
+    points = [
+        Swept(steered=name, first=first, last=min(first + size * each, high) - 1, batch_size=size)
+        for first in range(low, min(high, low + samples * each), size * each)[:most]
+    ]
+    return points, points[-1].last + 1
+
+
+def sizes(case: Case) -> Iterator[Sized]:
+    """Points with each of the values that the model declares of its axes, and with other batches than the proof's."""
+    for axis, values in case.model.axes.items():
+        for value in (values,) if isinstance(values, int) else values:
+            axes = {**dict(case.axes), axis: value}
+            if value != case.sizes[axis]:
+                yield Sized(axes=tuple(axes.items()), batch_size=case.batch_size, words=f"{axis} of {value}")
+    for batch_size in BATCHES:
+        yield Sized(axes=case.axes, batch_size=batch_size, words=f"a batch of {batch_size}")
 
 
 def candidates(case: Case, compared: Iterable[tuple[str, float]]) -> Iterator[Point]:
@@ -93,17 +200,3 @@ def _whole(case: Case, name: str, given: Input, compared: Iterable[float]) -> It
 def _room(shape: tuple[int, ...]) -> int:
     """How many elements of the last axis are set, so that others stay as they are."""
     return max(1, shape[-1] // 2)
-
-
-def _put(array: Array, given: Input, values: tuple[float, ...]) -> Array:
-    """An array with values in a part of its last sample: at the end, as padding is; of random numbers in all of it."""
-    if not values:
-        return array
-    steered = array.copy()
-    last = steered[-1:] if steered.ndim > 1 else steered
-    if given.draw in ("normal", "uniform"):
-        steered[-1:] = values[0]
-    else:
-        room = _room(array.shape)
-        last[..., -room:] = np.resize(np.asarray(values, array.dtype), room)[::-1]
-    return steered

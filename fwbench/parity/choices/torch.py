@@ -2,7 +2,6 @@
 
 import math
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwbench.parity.case import Point
-from fwbench.parity.choices import COMPARISONS, Choice, Choices, named
+from fwbench.parity.choices import COMPARISONS, Choice, Choices, counting, is_installed, named
 from fwbench.parity.torch import TorchSide
 
 # The number that PyTorch's losses ignore where the user names none.
@@ -29,9 +28,15 @@ def taken(side: TorchSide, point: Point) -> Choices:
     """
     watch, own = Watch(named(side.case, point)), side._output
 
+    changing: dict[tuple[str, str], int] = {}
+
     def output(call: Any, inputs: Mapping[str, Tensor]) -> Tensor:
         watch.inputs = {_storage(tensor): name for name, tensor in inputs.items()}
-        return own(call, inputs)
+        before = counting.numbers(call)
+        returned = own(call, inputs)
+        after = counting.numbers(call)
+        changing.update({which: value for which, value in after.items() if value != before.get(which, value)})
+        return returned
 
     vars(side)["_output"] = output
     try:
@@ -39,6 +44,13 @@ def taken(side: TorchSide, point: Point) -> Choices:
             (side.backward if side.shapes(side.case.model, side.case.sizes) else side.forward)(point)
     finally:
         del vars(side)["_output"]
+    if changing:
+        module, inputs = side._at(point)
+        uses = counting.watched(module, changing)
+        with torch.no_grad(), side._arithmetic():
+            side._output(module, inputs)
+        for choice in counting.choices(changing, uses):
+            watch.choices.note(choice, True, False)
     return watch.choices
 
 
@@ -136,8 +148,6 @@ _KINDS: dict[str, Callable[..., Made]] = {
     **dict.fromkeys(_IGNORING, _ignored),
 }
 
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
-
 
 def _site(operator: str) -> tuple[str, int] | None:
     """The line of the user's code that called PyTorch; None where a library or a constructor did."""
@@ -147,7 +157,7 @@ def _site(operator: str) -> tuple[str, int] | None:
         if calling.f_code.co_name == "cross_entropy" and operator not in _IGNORING:
             return None
         calling = calling.f_back
-    if calling is None or _top(calling) == "fwbench" or calling.f_code.co_filename.startswith(_INSTALLED):
+    if calling is None or _top(calling) == "fwbench" or is_installed(calling.f_code.co_filename):
         return None
     site = calling.f_code.co_filename, calling.f_lineno
     while calling and _top(calling) != "fwbench":

@@ -10,6 +10,8 @@ from fwbench.record.decoding import Decoded
 # Most mistakes that a sentence lists.
 _LISTED = 6
 
+_MODES = {"eval": "inference", "train": "training"}
+
 
 @dataclass(frozen=True)
 class Power(Decoded):
@@ -20,17 +22,20 @@ class Power(Decoded):
         found: how many of them an error beyond its bound shows at one of the points.
         missed: a name and a place of each of the others.
         possible: mistakes that could have been planted; those that were are spread evenly over kinds and depth.
+        modes: of the programs in which they were planted; empty if an older proof does not say.
     """
 
     planted: int
     found: int
     missed: tuple[str, ...]
     possible: int
+    modes: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
-        """For example `would have found 187 of 190 planted mistakes; not found: clip at -2 (mixer.py:41)`."""
-        counted = f"would have found {self.found} of {self.planted} planted mistakes"
+        """For example `would have found 187 of 190 mistakes planted in inference; not found: clip at -2 (a.py:41)`."""
+        planted = f"mistakes planted in {' and '.join(map(_MODES.__getitem__, self.modes))}" if self.modes else ""
+        counted = f"would have found {self.found} of {self.planted} {planted or 'planted mistakes'}"
         more = [f"and {len(self.missed) - _LISTED} more"] if len(self.missed) > _LISTED else []
         return counted + ("; not found: " + ", ".join([*self.missed[:_LISTED], *more]) if self.missed else "")
 
@@ -38,4 +43,5 @@ class Power(Decoded):
         """The power over two modes together."""
         missed = (*self.missed, *other.missed)
         counts = self.planted + other.planted, self.found + other.found
-        return Power(*counts, tuple(dict.fromkeys(missed)), self.possible + other.possible)
+        modes = tuple(dict.fromkeys((*self.modes, *other.modes)))
+        return Power(*counts, tuple(dict.fromkeys(missed)), self.possible + other.possible, modes)

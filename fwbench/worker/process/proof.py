@@ -110,6 +110,11 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
             digits.check(model, candidate, {**left_out, **further.left_out}, further.points)
     except NotTheSame as error:
         failure = ". ".join(filter(None, [differences(proofs), str(error)]))
+    except ModelError as error:
+        # What could be compared differs, whatever else could not.
+        if not (different := differences(proofs)):
+            raise
+        failure = f"{different}. {error}"
     if not failure:
         spent = math.inf if patient else max(time.monotonic() - begun, _PLANTING) / 2
         power = _power(model, candidate, send, spent / len(modes_apart(model)))
@@ -127,7 +132,7 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         {quantity: one.error for quantity, one in largest.items() if one.error <= one.bound},
         {quantity: one.bound for quantity, one in largest.items()},
         key,
-        points=(*points, *map(str, further.points)),
+        points=(*points, *map(str, further.points), *further.swept),
         left_out={**left_out, **further.left_out},
         untried=tuple(further.untried),
         nearest=None if failure else max(largest.values(), key=_beyond, default=None),

@@ -312,6 +312,13 @@ def test_what_differs_is_an_error_that_says_what_and_by_how_much_and_where_to_lo
     assert "do not compute the same in inference of mlp: gradients differ. They have no speed-up" in doubt
 
 
+@pytest.mark.parametrize("state", ["alone", "derived"])
+def test_no_proof_is_advised_where_there_is_nothing_to_prove(state):
+    (doubt,) = doubts(cases([lane("torch"), lane("jax", "differs", state)]))
+    assert "do not compute the same in inference of mlp" in doubt
+    assert "fwbench prove" not in doubt
+
+
 def test_each_kind_of_doubt_has_one_sentence():
     given = [
         lane(name, model=model, **fields)

@@ -1,0 +1,79 @@
+"""Finds numbers of Python's that a PyTorch module changes as it trains, and on which it computes or branches."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from fwbench.parity.choices import Choice
+
+Site = tuple[str, int]
+
+
+class Counter(int):
+    """A whole number that notes the lines at which it is used for anything but counting on.
+
+    Attributes:
+        sites: file and line of each use.
+    """
+
+    sites: list[Site]
+
+    def __add__(self, other: Any) -> Any:
+        total = int.__add__(self, other)
+        return total if total is NotImplemented else _counter(total, self.sites)
+
+    __radd__ = __add__
+
+
+def _counter(value: int, sites: list[Site]) -> Counter:
+    counter = Counter(value)
+    counter.sites = sites
+    return counter
+
+
+def _noting(name: str) -> Callable[..., Any]:
+    own = getattr(int, name)
+
+    def used(self: Counter, *others: Any) -> Any:
+        frame = sys._getframe(1)
+        self.sites.append((frame.f_code.co_filename, frame.f_lineno))
+        return own(self, *others)
+
+    return used
+
+
+for _name in (
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__mod__", "__mul__", "__rmul__"),
+    *("__truediv__", "__rtruediv__", "__floordiv__", "__sub__", "__rsub__", "__pow__", "__rpow__", "__neg__"),
+    *("__float__", "__index__", "__int__"),
+):
+    setattr(Counter, _name, _noting(_name))
+# Equal numbers have equal hashes, as before.
+Counter.__hash__ = int.__hash__  # type: ignore[method-assign]
+
+
+def numbers(module: nn.Module) -> dict[tuple[str, str], int]:
+    """The whole numbers among the attributes of a module's parts, by path and name."""
+    return {
+        (path, name): value
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if type(value) is int
+    }
+
+
+def watched(module: nn.Module, changing: Mapping[tuple[str, str], int]) -> list[Site]:
+    """Put counters that note their uses in the place of attributes; the list will hold these uses."""
+    sites: list[Site] = []
+    for path, name in changing:
+        part = module.get_submodule(path)
+        setattr(part, name, _counter(getattr(part, name), sites))
+    return sites
+
+
+def choices(changing: Mapping[tuple[str, str], int], sites: list[Site]) -> Iterator[Choice]:
+    """The choices that a network may make by its counters, of which no point tries more than the first call."""
+    for (_, name), value in changing.items() if sites else ():
+        yield Choice(sites[0], "count", float(value), name)
