@@ -234,6 +234,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     assert workers.pop("facts")
     assert (bool(pairs.pop("servers")), pairs.pop("cold"), pairs.pop("warm")) == (True, [], [])
     assert [workers.pop(name) for name in ("patience", "compiled", "keep")] == [0.0, None, False]
+    assert callable(workers.pop("lowers"))
     assert [workers, pairs] == [asked, asked]
 
 

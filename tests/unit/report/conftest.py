@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from fwbench.commands.cli import main
+from fwbench.commands.report import _writers
 from fwbench.record.measurement import Failure
 from tests.unit.recorded import MACHINE, failed, fitted, measured, metric, plain, saved, write
 from tests.unit.shared import once
 
+FORMATS = ",".join(_writers())
 GOLDEN = Path(__file__).with_name("golden.json")
 NAMES = (
     "<script>alert(1)</script>",
@@ -80,7 +82,7 @@ def report(tmp_path, capsys):
     names alone.
     """
 
-    def run(*records, formats="html,markdown,latex,csv", pdfs=0):
+    def run(*records, formats=FORMATS, pdfs=0):
         endings = {dict: "json", list: "jsonl"}
         paths = [write(tmp_path / f"{n}.{endings[type(record)]}", record) for n, record in enumerate(records)]
         with few_pdfs(pdfs):

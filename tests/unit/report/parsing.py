@@ -6,6 +6,14 @@ import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
+import pytest
+
+from fwbench.commands.report import _writers
+
+# The extension `studies` writes LaTeX.
+LATEX = "latex" in _writers()
+needs_latex = pytest.mark.skipif(not LATEX, reason="the extension that writes LaTeX is not here")
+
 UNITS = {
     **{"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
     **{"B": 1.0, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "MB": 1e6, "GB": 1e9},

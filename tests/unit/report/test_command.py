@@ -143,7 +143,7 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path, capsys, mo
     monkeypatch.setitem(sys.modules, "fwbench.report.figures", None)
     assert main(["report", str(GOLDEN), "--out", str(tmp_path)]) == 4
     assert "pip install 'fwbench[report]'" in capsys.readouterr().err
-    assert main(["report", str(GOLDEN), "--out", str(tmp_path), "--format", "markdown,latex,csv"]) == 0
+    assert main(["report", str(GOLDEN), "--out", str(tmp_path), "--format", "markdown,csv"]) == 0
 
 
 def test_who_waits_long_is_told_what_for(capsys):

@@ -7,6 +7,7 @@ import pytest
 from fwbench.compare.cases import cases
 from fwbench.report import drawings, look
 from tests.unit.recorded import fitted, measured, metric, saved
+from tests.unit.report import parsing
 
 TORCH, JAX = "#D55E00", "#0072B2"
 
@@ -162,6 +163,7 @@ def test_the_sheet_is_the_pages_again_afterwards():
     assert look.grid_of(3)[0].get_figwidth() == 7.5
 
 
+@parsing.needs_latex
 def test_a_figure_that_is_taller_than_a_page_is_left_out_of_a_paper(report):
     out = report(
         saved(*(measured("torch", f"model{n}", batch_size=b) for n in range(16) for b in (1, 8))), formats="latex"

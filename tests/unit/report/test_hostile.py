@@ -63,6 +63,7 @@ def test_files_are_named_by_us_alone(hostile):
     assert all(re.fullmatch(r"[a-z0-9_-]+(\.[a-z]+)?", name) for name in names), names
 
 
+@parsing.needs_latex
 def test_latex_holds_no_command_of_a_record(hostile):
     text = (hostile / "tables" / "inference.tex").read_text().replace(r"\allowbreak{}", "")
     assert r"\input" not in text
