@@ -65,7 +65,12 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(everything, indent=1))
         return 0
     cells: dict[str, Callable[[dict[str, Any]], tuple[str, ...]]] = {
-        "models": lambda row: (row["name"], row["title"], f"{row['parameters']:,}", f"{row['macs'] / 1e9:.3g} GMAC"),
+        "models": lambda row: (
+            row["name"],
+            row["title"],
+            f"{row['parameters']:,}",
+            f"{row['macs'] / 1e9:.3g} GMAC" if row["macs"] else "",
+        ),
         "frameworks": lambda row: (
             row["name"],
             ", ".join(f"{name} {version}" for name, version in row["versions"].items()) or "not installed here",

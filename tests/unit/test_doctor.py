@@ -401,9 +401,11 @@ def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol, tmp_p
     measure_program(measuring, FakeFramework(offered=offered), FakeProgram(clock))
     epoch = Epoch(3.0, 2.0, 0.5, 1.5, 1.0, 64, 0.1, 0.9, SimpleNamespace(loss=0.1, top1=0.9, top5=1.0), None)
     made = measuring.metrics | fitting([epoch, epoch], None, "none", Metric(0.1, "polled"))
-    # A duet makes the first, a benchmark of the harness the second, a derived lane the third, several ranks the next,
-    # and a GPU the last.
-    others = {"cpu_time", "bare_loop_ratio", "exported_size", "join_time", "rank_spread", "communication_time"}
+    # A duet makes these, a benchmark of the harness the next, a derived lane, several ranks, a lower precision, a model
+    # with a state, and a GPU.
+    others = {"cpu_time", "warm_start_time"} | {"bare_loop_ratio"} | {"exported_size"}
+    others |= {"join_time", "rank_spread", "communication_time"} | {"output_error", "loss_error", "gradient_error"}
+    others |= {"time_to_first_token", "time_per_output_token", "tokens_per_second", "energy_per_token", "state_memory"}
     assert {*made, *others, "device_time"} == set(METRICS)
 
 

@@ -79,7 +79,7 @@ def test_several_processes_of_a_workload_load_nothing_that_another_has_compiled(
     monkeypatch.setattr(session, "Workers", lambda *_, **how: made.append(how) or SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(session, "provide", lambda facts, caches: provided.append(facts))
     selection = SimpleNamespace(
-        minutes=minutes, device=device, processes=processes, pythons={}, fit_batch=False, patience=0.0
+        minutes=minutes, device=device, processes=processes, pythons={}, fit_batch=False, patience=0.0, lowers=None
     )
     with contextlib.closing(session.Session(selection, machine(), tmp_path, Project(Path(), ()), {})):
         assert [how["keep"] for how in made] == [keeps]

@@ -77,7 +77,7 @@ def test_a_slot_measures_as_a_run_without_a_pool_does(here, monkeypatch):
     selection = Selection(QUICK, (), {}, {}, None, {}, "cpu", 1, 0.0, processes=3, patience=5)
     found = slot.measure(selection, NO_PROJECT, WORKLOAD, QUICK)
     assert len(found.processes) == 3
-    assert asked == [((4, 6), 1, "cpu", {"fit_batch": False, "patience": 5})]
+    assert asked == [((4, 6), 1, "cpu", {"fit_batch": False, "patience": 5, "lowers": selection.lowers})]
     assert slot.stages() == ["build", "process 2", "build", "process 3", "build"]
 
 

@@ -142,7 +142,8 @@ def test_the_lanes_of_an_answer_may_all_be_compared_with_each_other(monkeypatch)
     """JAX and compiled PyTorch are both near enough to PyTorch, but not to each other."""
     far = {"jax", "torch-compile"}
     apart = lambda *cases: "different" if {case.workload.lane for case in cases} == far else ""  # noqa: E731
-    monkeypatch.setattr("fwbench.report.answers.apart", apart)
+    for module in ("fwbench.report.answers", "fwbench.compare.parity"):
+        monkeypatch.setattr(f"{module}.apart", apart)
     speeds = {"torch": 100.0, "jax": 300.0, "torch-compile": 250.0}
     given = [measured(lane, metrics={"throughput": metric(speed)}) for lane, speed in speeds.items()]
     (answer,) = answers(cases(given))
