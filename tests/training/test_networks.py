@@ -1,6 +1,7 @@
 """Two networks of one framework, measured as lanes in a project of a user's."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -62,7 +63,9 @@ def cases(tmp_path_factory):
     (folder / "test_attention.py").write_text(TEST)
     options = ("--benchmark-only", "--benchmark-max-time=0", "--benchmark-min-rounds=5", "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", *options, "--fwbench-minutes=0", "--fwbench-set=patience=0"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    # Without what a parallel run of the tests tells its own workers.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (journal,) = (folder / ".benchmarks").rglob("*.jsonl")
     records = map(json.loads, journal.read_text().splitlines())
