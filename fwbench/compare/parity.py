@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from fwbench.compare.agreement import Agreement, agreement
 from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words
 from fwbench.record.measurement import Measurement
+from fwbench.record.workload import FORWARD
 
 Word = Literal["proved", "checked", "different", "unchecked"]
 
@@ -93,7 +94,7 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
     unproved = [proof for proof in proofs if proof.get("state") not in _HOLDS]
     # What float64 refutes, no lane that runs the same network defends.
     for proof in sorted(unproved, key=lambda proof: proof.get("state") != "failed"):
-        if one.workload.mode == "inference" and (apart := _apart_in_training(proof)):
+        if one.workload.mode in FORWARD and (apart := _apart_in_training(proof)):
             return f"a proof found the same outputs, and other {apart}, which inference does not compute", False
         return proof.get("reason") or "it has never been proved", proof.get("state") == "failed"
     for proof, beside in zip(proofs, (other, one), strict=True):

@@ -23,7 +23,7 @@ from fwbench.models.project import Project, complete, proved_as
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import FALLBACK, WAITING, Failure, Measurement
 from fwbench.record.storage import PROOFS
-from fwbench.record.workload import LOWER, Workload
+from fwbench.record.workload import FORWARD, LOWER, STATEFUL, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.client.fallback import Flags, added, again, compilers_fault, milder, stated
 from fwbench.worker.client.scratch import Scratch
@@ -221,7 +221,9 @@ class Workers:
         model = self._project.models[workload.model]
         if not model.networks or model.name in CATALOG or workload.weights != "drawn" or allocated(os.environ):
             return None
-        start = Workload(model.reference, workload.model, seed=workload.seed, axes=workload.axes)
+        # A network of a model with a state is built for one step more.
+        mode = workload.mode if workload.mode in STATEFUL else "inference"
+        start = Workload(model.reference, workload.model, mode, seed=workload.seed, axes=workload.axes)
         if start not in self._starts:
             file = str(self._temporary(f"initial-{len(self._starts)}.npz"))
             written = (
@@ -236,12 +238,7 @@ class Workers:
         One in a lower precision than fp32 does, and one in fp32 if the run has it in a lower precision, too. Not epochs
         of training, whose errors add up; and not a workload over several devices, none of which has the whole result.
         """
-        if (
-            protocol.smoke
-            or protocol.programs
-            or workload.devices > 1
-            or workload.mode not in ("inference", "train_step")
-        ):
+        if protocol.smoke or protocol.programs or workload.devices > 1 or workload.mode not in (*FORWARD, "train_step"):
             return False
         return workload.precision in LOWER or (workload.precision == "fp32" and self._lowers(workload))
 

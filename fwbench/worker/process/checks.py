@@ -147,7 +147,7 @@ def _state_errors(job: Job, result: dict[str, Any]) -> None:
     why = job.exact.get("reason") or result.get("reason")
     if "draws" in result:
         why = "the training step has random layers, which draw other numbers in float64"
-    for quantity in ("output",) if job.workload.mode == "inference" else ("loss", "gradients"):
+    for quantity in ("output",) if job.workload.mode in FORWARD else ("loss", "gradients"):
         if math.isfinite(error := found.get(quantity, math.nan)):
             metric = Metric(error, source)
         elif quantity in found:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fwbench.meters import sketching
-from fwbench.models import Model
+from fwbench.models import Model, stateful
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, Measurement
-from fwbench.record.workload import Workload
+from fwbench.record.workload import FORWARD, Workload
 from fwbench.worker.process import faults
 
 
@@ -28,12 +28,12 @@ def write(lane: Lane, job: Mapping[str, Any]) -> Measurement:
     try:
         if reason := framework.unavailable(workload, model):
             return Measurement(workload, failure=Failure("unavailable", reason))
-        shapes = framework.weight_shapes(model, model.sizes(workload.axes))
+        shapes = framework.weight_shapes(model, stateful.sizes(model, workload))
         weights = canonical(workload.weights, model, shapes, workload.seed, job["start"])
         program = framework.build(workload, model, weights)
         with program.session():
             program.compile()
-            if workload.mode == "inference":
+            if workload.mode in FORWARD:
                 program.call_and_wait()
                 folded = sketching.folded_output(program)
             else:

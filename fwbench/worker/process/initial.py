@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fwbench import frameworks
-from fwbench.models import Model, ModelError
+from fwbench.models import Model, ModelError, stateful
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
@@ -28,7 +28,7 @@ def save(lane: Lane, job: Mapping[str, Any]) -> Measurement:
     model = Model.from_json(job["model"])
     try:
         framework = frameworks.load(lane.adapter)
-        values = framework.initial(model, model.sizes(workload.axes), workload.seed)
+        values = framework.initial(model, stateful.sizes(model, workload), workload.seed)
         np.savez(job["save"], **values)  # type: ignore[arg-type, unused-ignore]
     except (ImportError, ModelError, NotImplementedError, OSError) as error:
         return Measurement(workload, failure=Failure("unavailable", str(error)))
@@ -49,7 +49,7 @@ def list_shapes(lane: Lane, job: Mapping[str, Any]) -> Measurement:
     if isinstance(framework := faults.load(lane), Failure):
         return Measurement(workload, failure=framework)
     try:
-        shapes = framework.weight_shapes(model, model.sizes(workload.axes))
+        shapes = framework.weight_shapes(model, stateful.sizes(model, workload))
         Path(job["shapes"]).write_text(json.dumps(shapes), encoding="utf-8")
     except BaseException as error:
         return Measurement(workload, failure=faults.failure(error, framework, stage="build"))
