@@ -114,7 +114,7 @@ def suite(work: Path, number: int) -> list[dict]:
         spinner.wait()
     if run.wait():
         raise SystemExit(f"suite {number} ended with exit code {run.returncode}")
-    facts = {"suite": number, "loaded": loaded, "seconds": time.time() - begun}
+    facts = {"suite": number, "loaded": loaded, "cpu": machine().cpu, "seconds": time.time() - begun}
     (saved,) = storage.glob("*/*.json")
     return [{**facts, **line} for line in verdicts(read(saved).measurements, begun)]
 
@@ -197,10 +197,10 @@ def page(lines: list[dict]) -> str:
         if outcome(line) == "wrong" or missed(line)
     ]
     seconds = median(line["seconds"] for line in lines)
-    here = machine()
+    cpus = " and ".join(sorted({line["cpu"] for line in lines}))
     return f"""# How often an answer between lanes is wrong
 
-Made by `python docs/evidence/answers.py` on {here.cpu}, {here.threads} cores: {suites} runs of {MINUTES} minute with
+Made by `python docs/evidence/answers.py` on {cpus}, two cores: {suites} runs of {MINUTES} minute with
 a workload in four lanes each, {seconds:.0f} s a run in all. PyTorch's lane is compared with itself under
 another name, and with itself where each step takes 5 or 10 % longer. *Found*: the slower lane is called slower.
 *Equal*: the two are called equal within {EQUAL:.0%}. *Bounded*: no lane is named, and the interval holds the truth.

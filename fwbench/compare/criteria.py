@@ -86,7 +86,8 @@ CRITERIA: Mapping[str, Criterion] = {
     "warm_start": Criterion("warm_start_time", None, None, asked=Threshold(0.10)),
     # Of a plain test, whose first call may trace and compile.
     "first_call": Criterion("first_call_time", None, None, asked=Threshold(0.10)),
-    "energy": Criterion("energy_per_sample", None, Threshold(0.10)),
+    # Of calls back to back, beside a device's idle power; of a plain test, of a call.
+    "energy": Criterion("energy_per_sample", None, Threshold(0.10), asked=Threshold(0.10)),
 }
 # The metrics that pairs of processes yield, by which a search can go.
 PAIRED: Mapping[str, Threshold] = {name: limit for name, criterion in CRITERIA.items() if (limit := criterion.paired)}

@@ -16,13 +16,14 @@ from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet_outcome import AnyComparison, outcome
 from fwbench.compare.findings import Outcome
 from fwbench.compare.pair import Comparison, Pair, Stage
-from fwbench.errors import UserError
+from fwbench.errors import Absent, UserError
 from fwbench.extensions import extensions, resolve
 from fwbench.gates import kept
 from fwbench.gates.contract import Gate, Regression
 from fwbench.gates.options import thresholds
 from fwbench.gates.plain import PlainTests, judge
 from fwbench.machine import Machine
+from fwbench.meters.energy import counter
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
@@ -167,7 +168,10 @@ class DuetGate(Gate):
         judged = {metric for comparison in comparisons for metric in comparison.verdicts}
         limits = [*self._expected.values(), *self._plain.thresholds.values()] if comparisons else []
         asked = {metric for each in limits for metric in each if CRITERIA[metric].asked}
-        return [f"{metric} was not compared: no benchmark has it on both sides" for metric in sorted(asked - judged)]
+        why = dict.fromkeys(sorted(asked - judged), "no benchmark has it on both sides")
+        if "energy" in why and isinstance(absent := counter(self._selection.device), Absent):
+            why["energy"] = absent
+        return [f"{metric} was not compared: {reason}" for metric, reason in why.items()]
 
     def close(self) -> None:
         self._stack.close()
@@ -185,8 +189,9 @@ class DuetGate(Gate):
                 self._selection.device,
                 protocol.deadline,
                 fit_batch=self._selection.fit_batch,
-                cold=[of for of, limits in self._expected.items() if "compile_time" in limits],
-                warm=[of for of, limits in self._expected.items() if "warm_start" in limits],
+                cold=self._judged_by("compile_time"),
+                warm=self._judged_by("warm_start"),
+                metered=self._judged_by("energy"),
                 servers=servers,
             )
             plain: list[tuple[Stage, PlainTest, Pair]] = []
@@ -217,6 +222,9 @@ class DuetGate(Gate):
             # The pairs took minutes: the next test must not play them again.
             self._fault = type(error).__name__
             raise
+
+    def _judged_by(self, metric: str) -> list[Workload]:
+        return [workload for workload, limits in self._expected.items() if metric in limits]
 
     def _left(self) -> float:
         return self._end - time.monotonic()

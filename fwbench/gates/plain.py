@@ -47,7 +47,7 @@ class PlainTests:
             taken: pairs of an earlier part of the run.
             keep: called with each pair as soon as it is played, as JSON primitives.
         """
-        pairs = PlainPairs(*sides, self.called, deadline)
+        pairs = PlainPairs(*sides, self.called, deadline, metered=lambda test: "energy" in self.thresholds[test])
 
         def kept(stage: Stage, test: PlainTest, pair: Pair) -> None:
             keep({"stage": stage, "test": test.name, "pair": pair.to_json()})

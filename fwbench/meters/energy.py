@@ -306,6 +306,34 @@ def resting(
     return {"power_idle": idle, "energy_period": step}
 
 
+def of_a_call(
+    meter: Counter | str,
+    spend: Callable[[float], tuple[int, float]],
+    clock: Clock,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Metric:
+    """Joules of a call, with what the device draws when idle.
+
+    Args:
+        meter: the counter of one device, or why there is none.
+        spend: makes calls for so many seconds or more; returns how many, and the seconds that they took.
+        clock: seconds.
+        sleep: lets seconds pass.
+    """
+    step = period(meter, clock, sleep)
+    if isinstance(meter, str) or step.value is None:
+        return step
+    window, spent = max(SHORTEST_WINDOW, _STEPS * step.value), list[tuple[int, float]]()
+    load = drawn(meter, lambda: spent.append(spend(window)), clock, sleep)
+    assert load is not None
+    ((calls, seconds),) = spent
+    source = f"{meter.name}; {seconds:.1f} s, {calls} calls"
+    power = load.power(step.value)
+    if meter.fault or not power > 0:
+        return unavailable(source, meter.fault or "the energy counter went back, or stood still while calls ran")
+    return Metric(power * seconds / calls, source)
+
+
 def near_idle(load: Drawn | None, rest: Mapping[str, Metric]) -> bool:
     """Whether a load draws so little that idle power from another moment would say little of the difference."""
     idle, period = rest["power_idle"].value, rest["energy_period"].value

@@ -11,6 +11,8 @@ For each test, in the order of the configuration:
       | <-- {"placed": latency} ------------ |
       | -- {"rounds": n} ------------------> |  a turn, as `fwbench.worker.protocol` has it
       | <-- {"rounds", "cpu_time", "held"} - |
+      | -- {"energy"} ---------------------> |  if it is asked for, after all turns
+      | <-- {"energy": joules} ------------- |  of a call, or null
       | -- {"finish": {"profiled"}} -------> |  if sources or a profile are asked for
     | <-- {"sources", "profile"} -------- |
     | -- {"go"} -------------------------> |  the test goes on with what its call has returned
@@ -141,6 +143,10 @@ class Call(Turns):
         for _ in range(self.calls):
             result = function(*args, **kwargs)
         self.result = result
+
+    def _run_together(self, calls: int) -> None:
+        for _ in self._timed(calls):
+            pass
 
     def _ready(self) -> None:
         waiting.wait_for(self.result)
@@ -300,6 +306,9 @@ class Seat:
                 call.calls = message["calls"]
                 call.pad(message["padding"])
                 self._pipes.send({"placed": call.settle(message["warm"])})
+            elif "energy" in message:
+                joules = call.energy()
+                self._pipes.send({"energy": None if joules is None else joules / call.calls})
             elif "finish" in message:
                 profile = call.profile(self._config["root"]) if message["finish"]["profiled"] else []
                 self._pipes.send({"sources": self._witness.sources(), "profile": profile})

@@ -24,8 +24,8 @@ or, where the job holds `turns`, it builds its program and takes turns on reques
       | <-- {"latency", "call", "cpu", "others", "held"} ------- |
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all the user's are this side's
-      | -- {"finish": {"program", "spans": n, "outputs"}} ----> |  `spans`: of n calls
-      | <-- {"finished": memory, "sources", "edited", ...} ---- | exits
+      | -- {"finish": {"program", "spans": n, "outputs", ...} > |  `spans`: of n calls; `energy`: whether to measure it
+      | <-- {"finished": memory, "sources", "edited", ...} ---- | exits; `energy`: joules of a sample, or null
       | <-- {"exited": status} -- |
 
 If such a job holds `starting`, `built` also has `start`, the seconds from the start of compiling to the end of the

@@ -46,6 +46,7 @@ class Script:
         held: seconds of each turn for which a side gets no CPU, in order.
         turns: (side, "asked" or the name of its answer) in order, of builds and placings.
         compiling: seconds of tracing and compiling, by side and batch size; None: not reported.
+        joules: of a sample, likewise.
     """
 
     def __init__(self, seconds, wobble=lambda side: 1.0, memory=None, cpu=None):
@@ -61,7 +62,7 @@ class Script:
         self.servers = Counter()
         self.noises = []
         self.held = itertools.repeat(0.0)
-        self.compiling = self.starting = lambda side, size: None
+        self.compiling = self.starting = self.joules = lambda side, size: None
 
     def partner(self, seat, machine, device, deadline, noise):
         return ScriptedPartner(self, seat, noise)
@@ -107,6 +108,9 @@ class ScriptedPartner:
                     "settings": {},
                     "edited": [],
                     "sources": {},
+                    **(
+                        {"energy": self.script.joules(self.side.name, self.size)} if message["finish"]["energy"] else {}
+                    ),
                 },
                 {"exited": 0},
             ]
@@ -236,6 +240,21 @@ def test_a_longer_warm_start_is_a_regression_where_starts_are_timed(play):
     assert all(
         {side for side, kind in kinds[number - 2 : number] if kind == "finish"} == set(BOTH) for number in firsts
     )
+
+
+def test_more_energy_is_a_regression_where_energy_is_measured(play):
+    script, limits = Script(same), {**THRESHOLDS, "energy": Threshold(0.10)}
+    script.joules = lambda side, size: None if size == 2 else 1.25 if side == "head" and size == 1 else 1.0
+    found = play(script, ONE, TWO, THREE, thresholds=limits, metered=[ONE, TWO])
+    kinds = {of: {metric: verdict.kind for metric, verdict in c.verdicts.items()} for of, c in found.items()}
+    assert {of: by_metric.get("energy") for of, by_metric in kinds.items()} == {
+        ONE: "regressed",
+        TWO: None,
+        THREE: None,
+    }
+    assert found[ONE].verdicts["energy"].ratio == pytest.approx(1.25)
+    assert found[ONE].confirmation[0].values["head"]["energy"] == 1.25
+    assert kinds[ONE]["latency"] == "unchanged"
 
 
 def test_a_side_whose_fwbench_times_no_warm_start_is_named(play):

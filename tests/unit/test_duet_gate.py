@@ -14,7 +14,7 @@ import pytest
 from fwbench.compare import duet
 from fwbench.compare.findings import Verdict
 from fwbench.compare.pair import Comparison, Fault, Pair
-from fwbench.errors import UserError
+from fwbench.errors import Absent, UserError
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.report import outcome_file
@@ -172,23 +172,27 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(without_gpu, 
         ((), {}),
         (("--fwbench-fail=compile_time:25%",), {"compile_time": "cold"}),
         (("--fwbench-fail=warm_start:25%",), {"warm_start": "warm"}),
+        (("--fwbench-fail=energy:25%",), {"energy": "metered"}),
         (("--fwbench-fail=cpu_time:5%",), {}),
     ],
 )
-def test_compiling_and_warm_starts_are_timed_only_if_somebody_asks(run, given, monkeypatch, options, asked):
+def test_what_pairs_take_longer_for_is_measured_only_if_somebody_asks(run, given, monkeypatch, options, asked):
     """And where no pair has them, that is said."""
     made = []
     monkeypatch.setattr("fwbench.gates.duet.Pairs", lambda *sides, **options: made.append(options) or given)
+    monkeypatch.setattr("fwbench.gates.duet.counter", lambda device: Absent("no RAPL"))
     result = run({}, *options)
     assert result.ret == 0
     (pairs,) = made
-    sizes = {kind: sorted(workload.batch_size for workload in pairs[kind]) for kind in ("cold", "warm")}
-    assert sizes == {kind: [1, 2, 3] if kind in asked.values() else [] for kind in ("cold", "warm")}
+    kinds = ("cold", "warm", "metered")
+    sizes = {kind: sorted(workload.batch_size for workload in pairs[kind]) for kind in kinds}
+    assert sizes == {kind: [1, 2, 3] if kind in asked.values() else [] for kind in kinds}
     (judged,) = given.asked
-    for metric in ("compile_time", "warm_start"):
+    for metric in ("compile_time", "warm_start", "energy"):
         assert {(metric, 0.25) in limits for limits in judged.values()} == {metric in asked}
         told = [line for line in result.outlines if line.startswith(f"{metric} was not compared")]
         assert len(told) == (metric in asked)
+        assert all(line.endswith("no RAPL") == (metric == "energy") for line in told)
 
 
 def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_played(run, project, given, monkeypatch):
@@ -232,7 +236,8 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("facts")
-    assert (bool(pairs.pop("servers")), pairs.pop("cold"), pairs.pop("warm")) == (True, [], [])
+    assert bool(pairs.pop("servers"))
+    assert [pairs.pop(kind) for kind in ("cold", "warm", "metered")] == [[], [], []]
     assert [workers.pop(name) for name in ("patience", "compiled", "keep")] == [0.0, None, False]
     assert callable(workers.pop("lowers"))
     assert [workers, pairs] == [asked, asked]
@@ -574,7 +579,7 @@ def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, proj
             "*--fwbench-against and --fwbench-gate are different gates*",
         ),
         (["--fwbench-fail=latency:5"], "*--fwbench-fail 'latency:5' is not METRIC:PERCENT%*"),
-        (["--fwbench-fail=energy:5%"], "*energy in --fwbench-fail is not measured by this gate*"),
+        (["--fwbench-fail=throughput:5%"], "*throughput in --fwbench-fail is not measured by this gate*"),
         (["--fwbench-summary=no/such/folder/x.md"], "*--fwbench-summary no/such/folder/x.md cannot be written*"),
         (["--benchmark-disable"], "*--benchmark-disable measures nothing*"),
         (["--benchmark-skip"], "*--benchmark-skip measures nothing*"),

@@ -9,7 +9,17 @@ import pytest
 
 from fwbench.machine.load import OtherLoad, family, family_time, wait_for_quiet
 from fwbench.meters.device import device_time
-from fwbench.meters.energy import NvmlCounter, RaplCounter, counter, drawn, energy, near_idle, period, resting
+from fwbench.meters.energy import (
+    NvmlCounter,
+    RaplCounter,
+    counter,
+    drawn,
+    energy,
+    near_idle,
+    of_a_call,
+    period,
+    resting,
+)
 from fwbench.meters.heap import PASSES, page_faults, settle
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
 from fwbench.meters.latency import drift as latency_drift
@@ -376,6 +386,32 @@ def test_energy_refuses_a_window_shorter_than_the_counter_resolves(clock, step, 
     found = metered(program, SteppingCounter(clock, step), 1, 4, window, clock)
     assert reason in found["energy_per_sample"].reason
     assert (found["energy_period"].value is None) == (step == 2.0)
+
+
+@pytest.mark.parametrize(("step", "window"), [(0.001, 1.0), (0.25, 2.5)])
+def test_a_calls_energy_is_of_a_window_that_the_counter_resolves(clock, step, window):
+    """20 W, whatever the counter's steps."""
+    asked = []
+
+    def spend(seconds):
+        asked.append(seconds)
+        clock.sleep(4.0)
+        return 8, 4.0
+
+    assert of_a_call(SteppingCounter(clock, step), spend, clock, clock.sleep).value == pytest.approx(10.0, rel=0.01)
+    assert asked == pytest.approx([window], rel=0.01)
+
+
+def test_a_counter_that_fails_while_calls_run_tells_no_energy_of_them(clock):
+    meter = SteppingCounter(clock, 0.01)
+
+    def spend(seconds):
+        clock.sleep(seconds)
+        meter.fault = "the GPU is lost"
+        return 1, seconds
+
+    found = of_a_call(meter, spend, clock, clock.sleep)
+    assert (found.value, found.reason) == (None, "the GPU is lost")
 
 
 def test_a_counter_that_starts_again_meanwhile_tells_no_energy(clock):

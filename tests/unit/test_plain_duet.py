@@ -1,6 +1,7 @@
 """Plain tests of pytest-benchmark's in a duet: a real repository, real processes."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from fwbench.gates import kept
 from fwbench.plugin import marked, plain
 from fwbench.plugin.seat import Call, Seat, UnrepeatableError
 from fwbench.record.plain import PlainTest
+from fwbench.worker.process.player import Turns
 from fwbench.worker.process.witness import Witness
 from fwbench.worker.turns.plain import Invocation, PlainPairs
 from fwbench.worker.turns.taken import Taken
@@ -297,6 +299,24 @@ def test_a_step_is_as_many_calls_as_asked_and_their_times_are_of_one_call():
     assert 0 < min(turn["rounds"]) < placed["placed"]
 
 
+def test_energy_is_of_one_call_of_many(monkeypatch):
+    """A step of five calls takes 10 J."""
+    asked = []
+    monkeypatch.setattr(Turns, "energy", lambda call: asked.append(call.device) or 10.0)
+    pipes = Pipes({"first": True}, {"calls": 5, "warm": 1, "padding": []}, {"rounds": 1}, {"energy": True})
+    Seat(CONFIG, pipes, Witness(".")).take_turns(Call(int, lambda: ((), {})), calls=0)
+    assert (pipes.sent[-1], asked) == ({"energy": 2.0}, ["cpu"])
+
+
+def test_calls_back_to_back_are_arranged_and_cleared():
+    steps = []
+    call = Call(
+        lambda: steps.append("call"), lambda: steps.append("arrange") or ((), {}), lambda: steps.append("clear")
+    )
+    call.usual = 1.0, 1.0
+    assert call._spend(1e-9)[0] * ["arrange", "call", "clear"] == steps
+
+
 def test_what_is_arranged_and_cleared_is_not_timed(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
@@ -330,10 +350,53 @@ def test_a_slow_call_is_a_turn_by_itself(tmp_path, seconds, calls):
     pairs = PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0)
     taken = Taken(pairs.amounts)
     told = {side: {"call": seconds, "calls": 0, "first": seconds, "peak": None} for side in ("base", "head")}
-    pairs._take_turns({side: Asked() for side in told}, told, taken)
+    pairs._take_turns({side: Asked() for side in told}, told, taken, 99)
     assert {side: len(stored) for side, stored in taken.pair("cpu", 1.0).rounds.items()} == dict.fromkeys(
         told, 12 * calls
     )
+
+
+@pytest.mark.parametrize("metered", [True, False])
+def test_a_pairs_energy_is_measured_where_it_is_asked_for(tmp_path, metered):
+    class Sitting:
+        alive = True
+
+        def __init__(self, joules):
+            self.joules = joules
+
+        def arrive(self, test):
+            return {"arrived": True}
+
+        def go_on(self, test):
+            return {"over": "passed"}
+
+        def ask(self, message, answer):
+            first = {"call": 0.03, "calls": 1, "first": 0.03, "peak": None, "versions": {}}
+            turn = {"rounds": [0.03] * message.get("rounds", 0), "cpu_time": 0.03, "held": 0.0}
+            told = {"call": first, "placed": {"placed": 0.03}, "rounds": turn, "energy": {"energy": self.joules}}
+            return told[answer]
+
+    asked = Invocation(tmp_path, tmp_path, [], [], [])
+    pairs = PlainPairs(BASE, HEAD, asked, 60.0, metered=lambda test: metered)
+    pair = pairs._pair(PlainTest("a"), {"base": Sitting(1.0), "head": Sitting(1.5)}, 0.0, 1)
+    assert pair.differences.get("energy") == (pytest.approx(math.log(1.5)) if metered else None)
+    assert ("energy" in pair.values["head"]) == metered
+
+
+@pytest.mark.parametrize(("tests", "blocks"), [(1, 16), (2, 8), (3, 6), (400, 6)])
+def test_few_tests_of_a_pair_of_processes_take_more_turns(tmp_path, tests, blocks):
+    class Sitting:
+        turns = 0
+
+        def ask(self, message, answer):
+            self.turns += answer == "rounds"
+            return {"placed": 0.03, "rounds": [0.03], "cpu_time": 0.03, "held": 0.0}
+
+    pairs = PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0)
+    told = {side: {"call": 0.03, "calls": 1, "first": 0.03, "peak": None} for side in ("base", "head")}
+    seats = {side: Sitting() for side in told}
+    pairs._take_turns(seats, told, Taken(pairs.amounts), tests)
+    assert {seat.turns for seat in seats.values()} == {2 * blocks}
 
 
 def test_the_only_call_of_a_turn_counts():

@@ -13,11 +13,12 @@ from fwbench import units
 from fwbench.commands.measure import stated
 from fwbench.commands.prove import collected, collected_plain, is_installed
 from fwbench.compare.criteria import PAIRED
-from fwbench.errors import UserError, hint
+from fwbench.errors import Absent, UserError, hint
 from fwbench.ext.causes.sentences import pairs
 from fwbench.ext.causes.series import Players, Subject, of_plain, of_workload
 from fwbench.ext.causes.steps import ERROR, Search
 from fwbench.machine import machine
+from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete, unknown_network
 from fwbench.record.lanes import LANES
@@ -103,12 +104,14 @@ def asked(options: argparse.Namespace) -> Asked:
     if options.metric not in PAIRED:
         raise UserError(f"--metric: unknown metric {options.metric!r}: {hint(options.metric, PAIRED)}.")
     if options.test and not (options.model or options.lane or options.fields):
+        _refuse_uncounted(options.metric, "cpu")
         project, test, called = collected_plain(options.test)
         return Asked(test, project, {}, sys.executable, of_plain(called), end, options.metric)
     if options.test or not (options.model and options.lane):
         raise UserError("give either --test, or --model and --lane: one test or one workload is measured.")
     workload = stated([f"model={options.model}", f"lane={options.lane}", *options.fields], 1)
     lane = LANES[workload.lane]
+    _refuse_uncounted(options.metric, workload.device)
     if lane.internal or not workload.takes_turns:
         raise UserError(
             f"{workload.id} takes no turns: give a lane of a framework, inference or train_step as its mode, and one "
@@ -126,6 +129,11 @@ def asked(options: argparse.Namespace) -> Asked:
     python = others.get(lane.framework, sys.executable)
     playing = of_workload(workload, project.models, machine().in_turns())
     return Asked(workload, project, others, python, playing, end, options.metric)
+
+
+def _refuse_uncounted(metric: str, device: str) -> None:
+    if metric == "energy" and isinstance(absent := counter(device), Absent):
+        raise UserError(f"--metric energy: {absent}.")
 
 
 def refuse_own(subject: Subject, top: Path, package: Path | None) -> None:

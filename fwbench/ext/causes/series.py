@@ -46,8 +46,9 @@ def of_workload(workload: Workload, models: Mapping[str, Model], here: Machine) 
         deadline = PROFILES["ci"].on(device).deadline
 
         def pairs(base: Side, head: Side, *, profiled: bool, metric: str) -> Pairs:
-            cold, warm = ([workload] if metric == asked else [] for asked in ("compile_time", "warm_start"))
-            options: dict[str, Any] = {"cold": cold, "warm": warm, "profiled": profiled, "servers": servers}
+            asked = {"cold": "compile_time", "warm": "warm_start", "metered": "energy"}
+            options: dict[str, Any] = {name: [workload] if metric == each else [] for name, each in asked.items()}
+            options |= {"profiled": profiled, "servers": servers}
             return Pairs(base, head, models, here, device, deadline, **options)
 
         yield pairs
@@ -62,9 +63,9 @@ def of_plain(called: Invocation) -> Iterator[Players]:
     """
 
     def pairs(base: Side, head: Side, *, profiled: bool, metric: str) -> PlainPairs:
-        del metric
-        deadline = PROFILES["ci"].on("cpu").deadline
-        return PlainPairs(base, head, called, deadline, searching=True, profiled=profiled)
+        deadline, metered = PROFILES["ci"].on("cpu").deadline, metric == "energy"
+        options: dict[str, Any] = {"searching": True, "profiled": profiled, "metered": lambda test: metered}
+        return PlainPairs(base, head, called, deadline, **options)
 
     yield pairs
 

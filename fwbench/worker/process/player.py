@@ -21,9 +21,10 @@ from fwbench.frameworks.faults import first_line
 from fwbench.machine import versions
 from fwbench.machine.holes import watched
 from fwbench.machine.load import OtherLoad
-from fwbench.meters import memory
+from fwbench.meters import energy, memory
 from fwbench.meters.heap import page_faults
 from fwbench.meters.remembering import vary
+from fwbench.meters.throughput import queue_depth
 from fwbench.models import Model, ModelError, stateful
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import Lane
@@ -44,6 +45,9 @@ _FEW_PAGES = 64
 
 # Seconds for another lane's threads to stop spinning after its turn: at first they wait for work busily.
 _SPUN = 0.005
+
+# Seconds of calls without a wait between them, where energy is measured.
+_QUEUED = 0.5
 
 # A unit of extra work is timed in so many repeats of so many units; the fastest repeat counts.
 _UNITS = 100
@@ -90,6 +94,7 @@ def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send
             if message is not None and "finish" in message:
                 calls = message["finish"]["spans"]
                 finished: dict[str, Any] = {"finished": player.memory()}
+                finished |= {"energy": player.energy()} if message["finish"].get("energy") else {}
                 finished |= {"spans": player.spans(calls, job["root"])} if calls else {}
                 if message["finish"]["program"]:
                     finished["program"] = fingerprinted(player.program).to_json()
@@ -141,7 +146,10 @@ class Turns:
 
     Attributes:
         usual: seconds and CPU seconds of a call.
+        device: `cpu` or `gpu`, whose energy is counted.
     """
+
+    device = "cpu"
 
     def __init__(self, step: Callable[[], object], wait: Callable[[], object], extra: float = 0.0) -> None:
         self._step, self._wait, self._extra = step, wait, extra
@@ -164,6 +172,27 @@ class Turns:
         begun = self._computed()
         later = list(timed)
         return {"rounds": [*first, *later], "cpu_time": (self._computed() - begun) / len(later)}
+
+    def energy(self) -> float | None:
+        """Joules of a call, of calls back to back; None where no counter tells them."""
+        return energy.of_a_call(energy.counter(self.device), self._spend, time.perf_counter, time.sleep).value
+
+    def _spend(self, seconds: float) -> tuple[int, float]:
+        """Make calls back to back for so many seconds or more; return how many, and the seconds that they took."""
+        depth = queue_depth(self.usual[0], min(seconds, _QUEUED))
+        calls, begun = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begun) < seconds:
+            self._run_together(depth)
+            calls += depth
+        return calls, passed
+
+    def _run_together(self, calls: int) -> None:
+        """Make so many calls, and wait for the last."""
+        for _ in range(calls):
+            self._step()
+            for _ in range(self._units):
+                _unit()
+        self._wait()
 
     def _computed(self) -> float:
         """CPU seconds of all threads in all calls so far."""
@@ -199,7 +228,8 @@ class Player(Turns):
 
     def __init__(self, framework: Framework, job: Mapping[str, Any], witness: Witness, send: Send) -> None:
         described, workload = Model.from_json(job["model"]), Workload.from_json(job["workload"])
-        self._device = workload.device
+        self.device = workload.device
+        self._batch_size = workload.batch_size
         self._in_force = functools.partial(in_force, job["recorded"], framework, workload)
         self._before = self._in_force(building=True)
         with witness.building():
@@ -275,11 +305,7 @@ class Player(Turns):
         latency = call = statistics.median(self._timed(alone))
         if together:
             start = time.perf_counter()
-            for _ in range(together):
-                self.program.step()
-                for _ in range(self._units):
-                    _unit()
-            self.program.wait()
+            self._run_together(together)
             call = (time.perf_counter() - start) / together
         there, others = load.taken()
         return {"latency": latency, "call": call, "cpu": there, "others": others}
@@ -289,9 +315,14 @@ class Player(Turns):
 
         A device's peak from before the step is none: it hides the step's own.
         """
-        read = memory.memory(self.program, self._device, lambda: next(self._timed(1)))
+        read = memory.memory(self.program, self.device, lambda: next(self._timed(1)))
         known = ((name, read[name].value) for name in _PEAKS if not read[name].at_most)
         return {name: value for name, value in known if value is not None}
+
+    def energy(self) -> float | None:
+        """Joules of a sample, as of a call."""
+        joules = super().energy()
+        return None if joules is None else joules / self._batch_size
 
     def spans(self, calls: int, root: str) -> list[list[Any]] | str:
         """Rows of spans, or why there are none. The first profile takes memory, so calls wait; the second counts."""

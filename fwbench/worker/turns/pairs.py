@@ -30,6 +30,7 @@ class Pairs(Rounds[Pair]):
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         cold: workloads whose compiling is timed, so that each pair compiles them with empty caches.
         warm: workloads that a second process of each side starts, from the caches that the first one has filled.
+        metered: workloads whose energy is measured in each pair.
         models, machine, device, deadline, planted, seed, profiled, servers: as `Rounds` has them.
     """
 
@@ -50,13 +51,14 @@ class Pairs(Rounds[Pair]):
         fit_batch: bool = False,
         cold: Collection[Workload] = (),
         warm: Collection[Workload] = (),
+        metered: Collection[Workload] = (),
         profiled: bool = False,
         servers: Servers | None = None,
     ) -> None:
         super().__init__(models, machine, device, deadline, planted, seed, profiled=profiled, servers=servers)
         self._sides = (base, head)
         self._fit_batch = fit_batch
-        self._cold, self._warm = cold, warm
+        self._cold, self._warm, self.metered = cold, warm, metered
         # By lane, the combinations of fallback flags that both interpreters accept, the shortest first.
         self._ladders: dict[str, list[Flags]] = {}
         # By workload whose compilers failed on both sides: the flags that it runs with now.

@@ -30,6 +30,10 @@ _SEAT = Path("plugin") / "seat.py"
 # has at least so many steps, or one if a step takes longer.
 _STEP, _WARM, _WARM_STEPS = 5e-5, 0.02, 3
 
+# Turns for which a pair of processes is worth starting: so many blocks of each test, if those of all its tests then
+# take no longer than so many seconds.
+_MORE, _WORTH = 24, 2.0
+
 
 @dataclass(frozen=True)
 class Invocation:
@@ -58,12 +62,13 @@ class PlainPairs:
         deadline: seconds after which a process that does not answer has failed.
         searching: whether a pair is to tell which modules of the repository its processes have loaded.
         profiled: whether it is then to tell where the time of a call goes, too.
+        metered: whether the energy of a test's calls is measured.
 
     Attributes:
         unrepeatable: why tests cannot take turns, by test.
     """
 
-    # One placing, as no program can be moved. Turns are short, as there may be hundreds of tests.
+    # One placing, as no program can be moved. Turns are short, and at first few, as there may be hundreds of tests.
     amounts = Amounts(placings=1, blocks=6, turn=0.005, seconds=8.0, single=0.02)
 
     def __init__(
@@ -75,7 +80,9 @@ class PlainPairs:
         *,
         searching: bool = False,
         profiled: bool = False,
+        metered: Callable[[PlainTest], bool] = lambda test: False,
     ) -> None:
+        self._metered = metered
         self._sides = {"base": base, "head": head}
         self._searching, self._profiled = searching, profiled
         self._called, self._deadline = called, deadline
@@ -100,7 +107,7 @@ class PlainPairs:
             start = 0.0
             for count, test in enumerate(tests, 1):
                 try:
-                    played: Pair | Fault = self._pair(test, seats, start)
+                    played: Pair | Fault = self._pair(test, seats, start, len(tests))
                 except SideError as error:
                     played = error.fault
                 if test is tests[0] and isinstance(played, Pair):
@@ -116,11 +123,12 @@ class PlainPairs:
                     return count
         return len(tests)
 
-    def _pair(self, test: PlainTest, seats: Mapping[str, "_Seat"], start: float) -> Pair:
+    def _pair(self, test: PlainTest, seats: Mapping[str, "_Seat"], start: float, tests: int) -> Pair:
         """Let both sides' calls of a test take turns.
 
         Args:
             start: seconds of the processes' start that the pair has to bear.
+            tests: of these processes.
 
         Raises:
             SideError: a side did not come to its benchmark, or failed.
@@ -135,7 +143,10 @@ class PlainPairs:
                     told[name] = seats[name].ask({"first": True}, "call")
                 taken = Taken(self.amounts)
                 taken.described |= {name: {"settings": {}, "versions": of["versions"]} for name, of in told.items()}
-                self._take_turns(seats, told, taken)
+                self._take_turns(seats, told, taken, tests)
+                for name in self._random.sample(list(seats), 2) if self._metered(test) else ():
+                    if joules := seats[name].ask({"energy": True}, "energy")["energy"]:
+                        taken.once[name]["energy"] = joules
             except _OverError as error:
                 over = {error.seat.name: error.message}
         for name, seat in seats.items():
@@ -148,7 +159,9 @@ class PlainPairs:
                 raise self._error(test, seats[name], over)
         return taken.pair("cpu", start + time.monotonic() - begun)
 
-    def _take_turns(self, seats: Mapping[str, "_Seat"], told: Mapping[str, Mapping[str, Any]], taken: Taken) -> None:
+    def _take_turns(
+        self, seats: Mapping[str, "_Seat"], told: Mapping[str, Mapping[str, Any]], taken: Taken, tests: int
+    ) -> None:
         seconds = [message["call"] for message in told.values()]
         calls = told["head"]["calls"] or max(1, math.ceil(_STEP / max(min(seconds), 1e-9)))
         step = calls * max(seconds)
@@ -156,6 +169,8 @@ class PlainPairs:
         asked = {"calls": calls, "warm": warm, "padding": [self._random.randrange(size) for size in PADDINGS]}
         order = self._random.sample(list(seats), len(seats))
         taken.plan(max(seats[name].ask(asked, "placed")["placed"] for name in order), len(seats))
+        of_all = tests * 2 * len(seats) * taken.rounds * taken.latency
+        taken.blocks = max(taken.blocks, min(_MORE, int(_WORTH / of_all)))
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
                 turn = take_turn(seats[name].ask, taken, {"rounds": taken.rounds}, "rounds")

@@ -3,7 +3,8 @@
 A round runs a fresh process of each seat on the same CPUs. All place the program in fresh memory, once or several
 times; after each placing they take turns in blocks A B C C B A, reversed after every other placing. A turn yields one
 number for each metric, and a round one difference of two seats: the replicate by which `fwbench.compare.statistics`
-decides. Base and head, which differ by little, are compared block by block; lanes by the faster half of their turns.
+decides. Base and head, which differ by little, are compared by turns next to each other; lanes by the faster half of
+their turns.
 
 Duets are from Bulej et al. (ICPE 2020, "Duet benchmarking: improving measurement accuracy in the cloud"); repeating
 where the variance is, from Kalibera and Jones (ISMM 2013, "Rigorous benchmarking in reasonable time").
@@ -14,7 +15,7 @@ import dataclasses
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -67,10 +68,12 @@ class Rounds(ABC, Generic[Played]):
     Attributes:
         amounts: how much is played in a round.
         reads_outputs: whether a workload's first round ends with what each seat's program computes.
+        metered: workloads of which each round ends with the energy of their calls, one seat after another.
     """
 
     amounts: Amounts
     reads_outputs = False
+    metered: Collection[Workload] = ()
 
     def __init__(
         self,
@@ -256,9 +259,11 @@ class Rounds(ABC, Generic[Played]):
         for name, partner in partners.items():
             calls = max(_FEWEST, min(_MOST, int(_PROFILED_SECONDS / taken.latency)))
             asked = {"program": first, "spans": calls if first and self._profiled else 0}
-            asked["outputs"] = first and self.reads_outputs
+            asked |= {"outputs": first and self.reads_outputs, "energy": workload in self.metered}
             finished = partner.ask({"finish": asked}, "finished")
             self._same_texts(partner.side, finished.pop("edited"), finished["sources"])
+            if joules := finished.pop("energy", None):
+                taken.once.setdefault(name, {})["energy"] = joules
             taken.memory[name], taken.sources[name] = finished.pop("finished"), finished["sources"]
             if first:
                 taken.described[name] |= finished

@@ -11,6 +11,7 @@ import pytest
 
 from fwbench.commands.cli import main
 from fwbench.compare.pair import Fault, Pair
+from fwbench.errors import Absent
 from fwbench.ext.bisect import ranges
 from fwbench.ext.causes import searching, series
 from fwbench.models import Model
@@ -61,11 +62,11 @@ class Given:
 
     made = 0
 
-    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold, warm):
+    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold, warm, metered):
         Given.made += 1
         self.sides = {"base": base, "head": head}
         self.machine = machine
-        self.seconds = {"compile_time": cold, "warm_start": warm}
+        self.asked = {"compile_time": cold, "warm_start": warm, "energy": metered}
 
     def play(self, workloads, arrived):
         (workload,) = workloads
@@ -246,7 +247,10 @@ def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, mo
         (("main~1..main",), "give either --test, or --model and --lane"),
         (("main~1..main", *ASKED, "--test=a.py::b"), "give either --test, or --model and --lane"),
         (("main~1..main", *ASKED, "--metric=compile"), "unknown metric 'compile': "),
-        (("main~1..main", *ASKED, "--metric=energy"), "choose from latency, cpu_time, peak_memory, program_memory, "),
+        (
+            ("main~1..main", *ASKED, "--metric=throughput"),
+            "choose from latency, cpu_time, peak_memory, program_memory, ",
+        ),
         (
             ("main~1..main", *ASKED, "--metric=peak_memory"),
             "torch-tiny-inference-b1 has no peak_memory in pairs here: ",
@@ -274,16 +278,44 @@ class Metered(Given):
         values = {name: json.loads((side.root / "cost").read_text()) for name, side in self.sides.items()}
         both = values["base"].keys() & values["head"].keys()
         differences = {metric: math.log(values["head"][metric] / values["base"][metric]) for metric in both}
-        for metric in [each for each in both if workload not in self.seconds.get(each, [workload])]:
+        for metric in [each for each in both if workload not in self.asked.get(each, [workload])]:
             del differences[metric]
         return Pair(differences, {}, values, {"base": {}, "head": {}}, 0.0, 1.0)
 
 
 COSTS = [
-    {"latency": 1.0, "program_memory": 1e6, "compile_time": 0.083, "warm_start": 0.04, "peak_memory": 1e8},
-    {"latency": 1.0, "program_memory": 1e6, "compile_time": 2.08, "warm_start": 0.04, "peak_memory": 1e8},
-    {"latency": 1.0, "program_memory": 3e6, "compile_time": 2.08, "warm_start": 0.06, "peak_memory": 1.2e8},
-    {"latency": 1.1, "program_memory": 3e6, "compile_time": 2.08, "warm_start": 0.06, "peak_memory": 1.2e8},
+    {
+        "latency": 1.0,
+        "program_memory": 1e6,
+        "compile_time": 0.083,
+        "warm_start": 0.04,
+        "energy": 1.0,
+        "peak_memory": 1e8,
+    },
+    {
+        "latency": 1.0,
+        "program_memory": 1e6,
+        "compile_time": 2.08,
+        "warm_start": 0.04,
+        "energy": 1.0,
+        "peak_memory": 1e8,
+    },
+    {
+        "latency": 1.0,
+        "program_memory": 3e6,
+        "compile_time": 2.08,
+        "warm_start": 0.06,
+        "energy": 1.0,
+        "peak_memory": 1.2e8,
+    },
+    {
+        "latency": 1.1,
+        "program_memory": 3e6,
+        "compile_time": 2.08,
+        "warm_start": 0.06,
+        "energy": 1.5,
+        "peak_memory": 1.2e8,
+    },
 ]
 
 
@@ -294,6 +326,7 @@ COSTS = [
         ("program_memory", 2, "+200.0%", "1 pair"),
         ("compile_time", 1, "25.1 times", r"\d\d? pairs"),
         ("warm_start", 2, "+50.0%", r"\d\d? pairs"),
+        ("energy", 3, "+50.0%", r"\d\d? pairs"),
         ("peak_memory", 2, "+20.0%", r"\d\d? pairs"),
     ],
 )
@@ -302,6 +335,7 @@ def test_it_names_the_commit_by_the_metric_that_was_asked_for(
 ):
     """And what one pair decides is decided by one."""
     monkeypatch.setattr(series, "Pairs", Metered)
+    monkeypatch.setattr(searching, "counter", lambda device: object())
     repository(*map(json.dumps, COSTS))
     before = Metered.played
     assert main(["bisect", "main~3..main", *ASKED, f"--metric={metric}"]) == 0
@@ -313,6 +347,13 @@ def test_it_names_the_commit_by_the_metric_that_was_asked_for(
     assert f"{metric.capitalize()}, that of " in out
     comparisons = len([line for line in out.splitlines() if re.match(r"  \w+\.\.\w+, ", line)])
     assert (Metered.played - before == comparisons) == (metric == "program_memory")
+
+
+def test_a_search_by_energy_needs_a_counter(repository, capsys, monkeypatch):
+    monkeypatch.setattr(searching, "counter", lambda device: Absent("this CPU shows no counters"))
+    repository("1.0", "1.0")
+    assert main(["bisect", "main~1..main", *ASKED, "--metric=energy"]) == 4
+    assert capsys.readouterr().err == "fwbench: --metric energy: this CPU shows no counters.\n"
 
 
 def test_a_commit_that_does_not_yield_the_metric_is_stepped_over(repository, capsys, monkeypatch):

@@ -16,7 +16,7 @@ from tests.unit.worker.turns.test_releases import below, has, wheels  # noqa: F4
 class Given:
     """Pairs without noise: a call takes as long as the version that the side's interpreter imports."""
 
-    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold, warm):
+    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold, warm, metered):
         self.sides = (base, head)
 
     def play(self, workloads, arrived):

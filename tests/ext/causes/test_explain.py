@@ -80,7 +80,7 @@ def edit(folder, *changes, path="mine/cost.py"):
 class Given:
     """Pairs without noise: a side's module, variables and interpreter say how long its call takes."""
 
-    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold, warm):
+    def __init__(self, base, head, models, machine, device, deadline, profiled, servers, cold, warm, metered):
         self.sides = {"base": base, "head": head}
 
     def play(self, workloads, arrived):

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from fwbench.errors import Absent
 from fwbench.meters import memory
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
@@ -41,8 +42,20 @@ def clock(monkeypatch):
 def player(program, extra=0.0):
     made = players.Player.__new__(players.Player)
     players.Turns.__init__(made, program.step, program.wait, extra)
-    made.program, made._device = program, "cpu"
+    made.program, made._batch_size = program, 2
     return made
+
+
+class Watts:
+    """A counter of joules."""
+
+    name, fault = "fake", ""
+
+    def __init__(self, clock, joules):
+        self.clock, self.joules = clock, joules
+
+    def read(self):
+        return self.joules(self.clock.now)
 
 
 def test_a_program_is_compiled_for_the_context_in_which_it_steps(clock):
@@ -71,6 +84,19 @@ def test_a_lanes_turn_times_calls_that_wait_and_calls_back_to_back(clock):
     told = player(program).alone_and_together(3, 4)
     assert (told["latency"], told["call"]) == pytest.approx((0.6, 0.2))
     assert program.log == ["step", "wait"] * 4 + ["step"] * 4 + ["wait"]
+
+
+@pytest.mark.parametrize("metered", [True, False])
+def test_energy_is_a_samples_of_calls_back_to_back(clock, monkeypatch, metered):
+    program = FakeProgram(clock, 0.01)
+    monkeypatch.setattr(players.time, "sleep", clock.sleep)
+    meter = Watts(clock, lambda now: 20 * now + 0.3 * program.calls) if metered else Absent("none")
+    monkeypatch.setattr(players.energy, "counter", lambda device: meter)
+    made = player(program)
+    made.usual = 0.01, 0.01
+    # A call of 0.01 s: 0.2 J while the device idles, and 0.3 J on top, over two samples.
+    assert made.energy() == (pytest.approx(0.25) if metered else None)
+    assert program.log[:51] == (["step"] * 50 + ["wait"] if metered else [])
 
 
 def test_a_slow_programs_only_call_stands_for_both_and_none_goes_before_it(clock):

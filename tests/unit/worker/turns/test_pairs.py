@@ -29,7 +29,7 @@ from fwbench.worker.turns import partner
 from fwbench.worker.turns.lanes import AMOUNTS, Lanes
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import Side
-from fwbench.worker.turns.taken import Taken
+from fwbench.worker.turns.taken import Amounts, Taken
 from tests.unit.processes import grandchildren
 
 # Which no noise reaches, so that nothing is played again.
@@ -37,7 +37,7 @@ THRESHOLDS = {name: Threshold(1e3) for name, criterion in CRITERIA.items() if cr
 BOTH = ("base", "head")
 
 
-def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block():
+def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_difference():
     """A storm in a few rounds or blocks does not move the pair."""
     taken = Taken(Pairs.amounts)
     taken.plan(0.001, 2)
@@ -51,6 +51,16 @@ def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block():
     differences = taken.pair("cpu", 1.0).differences
     assert differences["latency"] == pytest.approx(math.log(1.03))
     assert differences["cpu_time"] == pytest.approx(math.log(1.03))
+
+
+def test_one_slow_turn_in_nearly_every_block_does_not_move_a_pair():
+    taken = Taken(Amounts(placings=1, blocks=6, turn=0.01, seconds=8.0))
+    taken.plan(0.001, 2)
+    for block in range(6):
+        for turn, (name, seconds) in enumerate((("base", 1.0), ("head", 1.03), ("head", 1.03), ("base", 1.0))):
+            taken.turn(0, block, name, [0.001 * seconds * (2.0 if turn == 3 and block < 5 else 1.0)], 0.002)
+    taken.memory = {"base": {}, "head": {}}
+    assert taken.pair("cpu", 1.0).differences["latency"] == pytest.approx(math.log(1.03))
 
 
 def test_a_slow_program_has_fewer_rounds_and_blocks():
