@@ -31,15 +31,14 @@ bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
 
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
-	$(RUN) pytest tests/strangers tests/unit tests/ext engines -n 2 $(ARGS)
+	$(RUN) pytest tests/strangers tests/unit tests/ext engines -n 2 --dist worksteal $(ARGS)
 	$(RUN) pytest lanes -n 2 $(ARGS)
-	$(RUN) pytest tests/training -n 2 $(ARGS)
-	$(RUN) pytest tests/correctness -n 2 $(ARGS)
+	$(RUN) pytest tests/correctness tests/training -n 2 $(ARGS)
 
 # The long tests, too: every injected fault, with its table docs/evidence/faults.md, and ten thousand damaged records.
 test-all: test
 	$(VENV)/bin/python docs/evidence/faults.py -n 2
-	$(RUN) pytest tests/unit tests/ext tests/strangers -n 2 -m "fuzz or slow" --ignore=tests/unit/faults
+	$(RUN) pytest tests/unit tests/ext tests/strangers -n 2 --dist worksteal -m "fuzz or slow" --ignore=tests/unit/faults
 
 # The first ten minutes on a GPU: lanes against themselves, a run, a duet with a planted slowdown; then its page.
 gpu: $(VENV)/.installed

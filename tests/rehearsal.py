@@ -396,10 +396,10 @@ def prepare() -> None:
     facts.period = functools.partial(meters.period, sleep=DEVICE.sleep)
     # A player times its calls itself.
     player.time = SimpleNamespace(**{**vars(time), "perf_counter": DEVICE, "process_time": DEVICE})
-    fault = os.environ.get(FAULT, "")
-    # Pytest's own process opens nothing.
-    if fault and (fault != "context opened early" or "FWBENCH_PACKAGE" in os.environ):
-        FAULTS[fault]()
+    for fault in json.loads(os.environ.get(FAULT, "[]")):
+        # Pytest's own process opens nothing.
+        if fault != "context opened early" or "FWBENCH_PACKAGE" in os.environ:
+            FAULTS[fault]()
 
 
 if "REHEARSAL" in os.environ and __name__ != "__main__":
@@ -640,12 +640,14 @@ def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
     return outcomes
 
 
-def rehearse(name: str, folder: Path, fault: str = "", commands: Sequence[str] = tuple(COMMANDS)) -> dict[str, Outcome]:
+def rehearse(
+    name: str, folder: Path, faults: Sequence[str] = (), commands: Sequence[str] = tuple(COMMANDS)
+) -> dict[str, Outcome]:
     """The result of each command on a machine, in processes of its own.
 
     Args:
         folder: an empty folder.
-        fault: the name in `FAULTS` of the fault to plant; empty: none.
+        faults: names in `FAULTS` of the faults to plant.
     """
     found = compiler()
     assert found, "a rehearsal needs a C compiler"
@@ -661,7 +663,7 @@ def rehearse(name: str, folder: Path, fault: str = "", commands: Sequence[str] =
     others = ("CUDA_VISIBLE_DEVICES", "PYTEST_")
     here = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     root = str(Path(__file__).parents[1])
-    variables |= {"REHEARSAL": "1", FAULT: fault, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
+    variables |= {"REHEARSAL": "1", FAULT: json.dumps(faults), "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.rehearsal", "--on", name, "--commands", *commands],
         cwd=suite,
@@ -687,7 +689,7 @@ def markdown(found: Mapping[str, Mapping[str, Outcome]]) -> str:
 def main() -> int:
     """Rehearse on every machine, or on one."""
     parser = argparse.ArgumentParser(prog="python -m tests.rehearsal", description="A rehearsal of a run on a GPU.")
-    parser.add_argument("--plant", choices=FAULTS, default="", help="a false reading, which must be found")
+    parser.add_argument("--plant", choices=FAULTS, nargs="+", default=(), help="false readings, which must be found")
     parser.add_argument("--machine", choices=MACHINES, help="this one alone")
     parser.add_argument("--on", choices=MACHINES, help=argparse.SUPPRESS)
     parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS))

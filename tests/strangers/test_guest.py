@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from tests.unit.shared import ONE_PLAIN_PAIR
+
 PLAIN = """
     import time
 
@@ -135,12 +137,11 @@ def test_a_strict_project_runs_and_collects_as_without_us(stranger, run):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("-n", "2"),
         ("-n", "2", "--benchmark-autosave", "--benchmark-json=x.json"),
         ("-n", "2", "--benchmark-only"),
         ("--benchmark-autosave", "--benchmark-json=x.json", "--benchmark-compare-fail=mean:5%"),
     ],
-    ids=["workers", "workers-save", "workers-only", "alone"],
+    ids=["workers-save", "workers-only", "alone"],
 )
 def test_plain_benchmarks_behave_as_without_us(stranger, run, arguments):
     stranger.makepyfile(test_plain=PLAIN)
@@ -155,21 +156,26 @@ def test_plain_benchmarks_behave_as_without_us(stranger, run, arguments):
 
 
 def test_records_of_plain_benchmarks_are_stored_as_without_us(stranger, run):
-    """Also where a test of ours is collected beside them, and left out."""
-    stranger.makepyfile(test_plain=PLAIN, test_ours=OURS)
-    kept = []
-    for name, switch in (("with.json", ()), ("without.json", OFF)):
-        run("-q", "-k", "test_length or test_own", f"--benchmark-json={name}", *FAST, *switch).assert_outcomes(
-            passed=2, deselected=2
-        )
-        kept.append(shape(stored(stranger, name)))
-    assert kept[0] == kept[1]
+    """Where a test of ours is collected beside them and left out, and where it is measured."""
+    stranger.makepyfile(test_both=OURS + PLAIN)
+    chosen = ("-k", "test_length or test_own")
+    for name, options in (("beside", ()), ("with", chosen), ("without", (*chosen, *OFF))):
+        counts = {"passed": 2, "deselected": 2} if options else {"passed": 4}
+        run("-q", f"--benchmark-json={name}.json", *FAST, *options).assert_outcomes(**counts)
+    assert shape(stored(stranger, "with.json")) == shape(stored(stranger, "without.json"))
+    ours, *others = sorted(stored(stranger, "beside.json")["benchmarks"], key=lambda each: "noop" not in each["name"])
+    assert ours["extra_info"]["metrics"]["throughput"]["value"] > 0
+    assert unmeasured(others) == unmeasured(stored(stranger, "without.json")["benchmarks"])
+    assert others[1]["stats"]["rounds"] == len(others[1]["stats"]["data"]) == 5
+
+
+def unmeasured(benchmarks):
+    return [{key: value for key, value in each.items() if key != "stats"} for each in benchmarks]
 
 
 def shape(data):
     """A record without what differs from run to run: all its keys, and a benchmark's settings."""
-    kept = [{key: value for key, value in each.items() if key != "stats"} for each in data["benchmarks"]]
-    return set(data), data["machine_info"].keys(), data["machine_info"]["cpu"].keys(), kept
+    return set(data), data["machine_info"].keys(), data["machine_info"]["cpu"].keys(), unmeasured(data["benchmarks"])
 
 
 # Beside ours
@@ -182,27 +188,12 @@ def test_plain_benchmarks_are_gated_without_any_framework(stranger, run):
         test_words="import words\n\ndef test_count(benchmark):\n    benchmark(words.count)\n",
     )
     stranger.makeini("[pytest]\npythonpath = .\n")
+    stranger.makeconftest(ONE_PLAIN_PAIR)
     committed(stranger.path)
     stranger.makepyfile(words="def count(): return sum(range(4000))")
     result = run("--benchmark-only", "--fwbench-profile=ci", "--fwbench-against=HEAD", "--fwbench-summary=x.json")
     summary = stored(stranger)
     assert (result.ret, summary["exit_code"], summary["reason"]) == (1, 1, "1 regressed")
-
-
-def test_plain_benchmarks_in_the_file_of_ours_are_untouched(stranger, run):
-    stranger.makepyfile(test_both=OURS + PLAIN)
-    run("-q", "--benchmark-json=x.json", *FAST).assert_outcomes(passed=4)
-    by_name = {each["name"]: each for each in stored(stranger)["benchmarks"]}
-    ours, own = by_name.pop("test_ours[noop-noop-inference-b1]"), by_name["test_own"]
-    assert ours["extra_info"]["metrics"]["throughput"]["value"] > 0
-    run("-q", "--benchmark-json=without.json", "-k", "test_length or test_own", *FAST, *OFF)
-    without = {each["name"]: each for each in stored(stranger, "without.json")["benchmarks"]}
-    for name, each in by_name.items():
-        assert {key: each[key] for key in ("group", "param", "params", "extra_info", "options")} == {
-            key: without[name][key] for key in ("group", "param", "params", "extra_info", "options")
-        }
-    assert own["options"]["timer"] == "perf_counter"
-    assert own["stats"]["rounds"] == len(own["stats"]["data"]) == 5
 
 
 def test_a_users_own_fixtures_are_left_alone(stranger, run):

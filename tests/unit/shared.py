@@ -44,6 +44,23 @@ pairs.Pairs.play = once
 pairs.Pairs.amounts = dataclasses.replace(pairs.Pairs.amounts, placings=1)
 """
 
+# The same of plain tests, for each duet and each try of a search.
+ONE_PLAIN_PAIR = """
+from fwbench.worker.turns.plain import PlainPairs
+
+play = PlainPairs.play
+
+
+def once(self, tests, arrived):
+    played = vars(self).setdefault("played", {})
+    play(self, [test for test in tests if test not in played], played.__setitem__)
+    for test in tests:
+        arrived(test, played[test])
+
+
+PlainPairs.play = once
+"""
+
 
 def once(tmp_path_factory, name, make):
     """The folder of this name, filled by `make(folder)` in whichever of pytest-xdist's workers asks first."""

@@ -106,7 +106,9 @@ def test_an_environment_sees_what_is_installed_here_too(tmp_path, monkeypatch):
     calls = []
     call = fetching._call
     monkeypatch.setattr(
-        fetching, "_call", lambda *command: calls.append(command) or ("pip" in command or call(*command))
+        fetching,
+        "_call",
+        lambda *command: calls.append(command) or ("pip" in command or call(*command, "--without-pip")),
     )
     pair = pairs.read(_list(tmp_path, 'needs = ["pytest", "missing"]'))[0]
     python = fetching.interpreter(pair, tmp_path, install=True)

@@ -274,7 +274,7 @@ def consume(record, good, out, figures):
 
 
 PLAIN = settings(
-    max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

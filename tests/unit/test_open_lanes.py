@@ -134,7 +134,14 @@ raise SystemExit(cli.main(["prove", "mlp"]))
 """
 
 
-def test_a_packages_lane_is_proved(run, project, measured):
+@pytest.fixture
+def gate(measured):
+    """Options that hold the inference of the package's lane to its own record."""
+    _, saved = measured
+    return (*FAST, "--fwbench-gate", f"--benchmark-compare={saved}", "-k", "numpy and inference")
+
+
+def test_a_packages_lane_is_proved_and_gated(run, project, measured, gate):
     _, saved = measured
     # Of the suite's own networks the model has two more, and proofs of their own.
     told = run("-c", PROVE)
@@ -143,8 +150,11 @@ def test_a_packages_lane_is_proved(run, project, measured):
     assert proof["state"] == "proved"
     assert proof["errors"].keys() == {"output", "loss", "gradients", "sgd", "adam"}
     assert "numpy_lane.mlp" in proof["key"]["files"]
+    # Whatever the verdict on so few processes.
+    anything = ("--fwbench-fail=latency:1000000%", "--fwbench-fail=throughput:99.99%")
+    told = run("pytest", *gate, *anything, "--benchmark-json=proved.json")
+    assert any(line.split()[:2] == ["numpy-mlp-inference-b8", "latency"] for line in told.splitlines())
     # The record says so from then on.
-    run("pytest", *FAST, "-k", "numpy and inference", "--benchmark-json=proved.json")
     before, after = (
         {
             record["name"]: record["extra_info"]["parity"]["proof"]["state"]
@@ -162,20 +172,6 @@ def bare_python(tmp_path):
     python.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     return python
-
-
-@pytest.fixture
-def gate(measured):
-    """Options that hold the inference of the package's lane to its own record."""
-    _, saved = measured
-    return (*FAST, "--fwbench-gate", f"--benchmark-compare={saved}", "-k", "numpy and inference")
-
-
-def test_a_packages_lane_is_gated(run, gate):
-    """Whatever the verdict on so few processes."""
-    anything = ("--fwbench-fail=latency:1000000%", "--fwbench-fail=throughput:99.99%")
-    told = run("pytest", *gate, *anything)
-    assert any(line.split()[:2] == ["numpy-mlp-inference-b8", "latency"] for line in told.splitlines())
 
 
 def test_a_packages_lane_plays_a_duet(run):

@@ -1,5 +1,6 @@
 """Networks that raise what ends processes: each costs its own benchmark, and is told as what it is."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,80 +18,87 @@ from fwbench.models.importing import load
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import sides
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import as_in_a_terminal
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, UNTIMED
 
 KIND = "exceptions that end processes"
 PLAIN = Path(__file__).parents[1] / "plain"
 RAISED = ("KeyboardInterrupt", "SystemExit: 0", "SystemExit: done", "GeneratorExit", "CancelledError", "Leave: now")
+WHEN = ("built", "called", "called again")
+# As in tests/unit/plain/faults.py.
+RAISING = {
+    (raised, when): f"Raises{number}{when.title().replace(' ', '')}"
+    for number, raised in enumerate(RAISED)
+    for when in WHEN
+}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks")
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (PLAIN, PACKAGE.parent))))
-    monkeypatch.setenv("FAULT_COMES", str(tmp_path / "comes"))
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raised")
+    made = Project(folder, ())
+    names = (*RAISING.values(), "Interrupted", "Net")
+    made.add([fwbench.Model(name, plain=f"faults:{name}", inputs=fwbench.normal(2)) for name in names])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (PLAIN, PACKAGE.parent))))
+        patch.setenv("FAULT_COMES", str(folder / "comes"))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def workers(project):
+    """One server for all networks, as no fault may harm the next."""
+    # A script that runs these tests in its background has it ignored, and a worker inherits that.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with contextlib.closing(Workers(machine(), "cpu", {}, project)) as found:
+        yield found
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.fixture(autouse=True)
+def lane(monkeypatch):
     monkeypatch.setitem(LANES._all, LANE.name, LANE)
-    made = Project(tmp_path, ())
-    made.add(
-        [
-            fwbench.Model(name, plain=f"faults:{name}", inputs=fwbench.normal(2))
-            for name in ("Raises", "Interrupted", "Net")
-        ]
-    )
-    return made
 
 
 def measure(workers, name):
-    return workers.measure(Workload(LANE.name, name), PROFILES["quick"], lambda stage: None)
+    return workers.measure(Workload(LANE.name, name), UNTIMED, lambda stage: None)
 
 
-@pytest.mark.parametrize("when", ["built", "called", "called again"])
-@pytest.mark.parametrize("raised", RAISED)
-def test_what_a_network_raises_is_one_failure(project, monkeypatch, fault, raised, when):
-    monkeypatch.setenv("FAULT_WHEN", when)
-    monkeypatch.setenv("FAULT_RAISES", raised)
-    workers = Workers(machine(), "cpu", {}, project)
-    try:
-        failure = measure(workers, "Raises").failure
-        assert failure.kind == "error"
-        assert f"the network raised {raised}" in failure.message
-        assert "faults.py" in failure.message
-        assert measure(workers, "Net").failure is None
-    finally:
-        workers.close()
+@pytest.mark.parametrize(("raised", "when"), RAISING)
+def test_what_a_network_raises_is_one_failure(workers, fault, raised, when):
+    failure = measure(workers, RAISING[raised, when]).failure
+    assert failure.kind == "error"
+    assert f"the network raised {raised}" in failure.message
+    assert "faults.py" in failure.message
     fault(KIND, f"{raised} when {when}", failure.message)
 
 
-def test_a_true_sigint_to_a_worker_is_told_as_that(project, fault):
-    # A script that runs these tests in its background has it ignored, and a worker inherits that.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    workers = Workers(machine(), "cpu", {}, project)
-    try:
-        failure = measure(workers, "Interrupted").failure
-    finally:
-        workers.close()
-        signal.signal(signal.SIGINT, previous)
+def test_a_true_sigint_to_a_worker_is_told_as_that(workers, fault):
+    failure = measure(workers, "Interrupted").failure
+    assert measure(workers, "Net").failure is None
     assert (failure.kind, failure.signal) == ("crashed", signal.SIGINT)
     fault(KIND, "SIGINT is sent to a worker", failure.message)
 
 
-@pytest.mark.parametrize("when", ["built", "called", "called again"])
+@pytest.fixture(scope="module")
+def both(project):
+    """The sides of a duet."""
+    with sides(sys.executable, project, {}) as found:
+        yield found
+
+
+@pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit: 0"])
-def test_the_sides_of_a_duet_tell_it_too(project, monkeypatch, fault, raised, when):
-    monkeypatch.setenv("FAULT_WHEN", when)
-    monkeypatch.setenv("FAULT_RAISES", raised)
-    workload = Workload(LANE.name, "Raises")
-    with sides(sys.executable, project, {}) as both:
-        played = Pairs(*both, project.models, machine(), "cpu", 60.0, seed=0).play([workload])
-    failure = played[workload].failure
+def test_the_sides_of_a_duet_tell_it_too(project, both, fault, raised, when):
+    workload = Workload(LANE.name, RAISING[raised, when])
+    failure = Pairs(*both, project.models, machine(), "cpu", 60.0, seed=0).play([workload])[workload].failure
     assert failure.kind == "error"
     assert f"the network raised {raised}" in failure.message
     assert "faults.py" in failure.message

@@ -223,7 +223,7 @@ class SecondRankExits(Net):
 
 
 class Raises(Net):
-    """Raises what ends a process, where the environment says: as it is built, at its first call, or at its tenth."""
+    """Raises what ends a process: as it is built, at its first call, or at a later one."""
 
     def __init__(self):
         super().__init__()
@@ -236,8 +236,8 @@ class Raises(Net):
         return 1.0
 
     def _raise(self, when):
-        if os.environ["FAULT_WHEN"] == when:
-            raise RAISED[os.environ["FAULT_RAISES"]]
+        if self.when == when:
+            raise self.raised
 
 
 class Leave(BaseException):
@@ -252,6 +252,14 @@ RAISED = {
     "CancelledError": asyncio.CancelledError(),
     "Leave: now": Leave("now"),
 }
+# A network for each, such as `Raises3Called`: the fourth, at the first call.
+RAISING = {
+    (raised, when): f"Raises{number}{when.title().replace(' ', '')}"
+    for number, raised in enumerate(RAISED)
+    for when in ("built", "called", "called again")
+}
+for (_raised, _when), _name in RAISING.items():
+    globals()[_name] = type(_name, (Raises,), {"raised": RAISED[_raised], "when": _when})
 
 
 class Interrupted(Net):
