@@ -18,8 +18,8 @@ from fwbench.record.reading import read
 
 ROOT = Path(__file__).parents[1]
 BASELINE = ROOT / ".benchmarks" / "baselines" / "programs.jsonl"
-# Models that are named have training steps, too. One batch size and one length are enough, as others change no more than
-# shapes. Epochs have the program of a training step, and what measures the harness has none.
+# Models that are named have training steps, too. One batch size and one length are enough, as others change no more
+# than shapes. Epochs have the program of a training step, and what measures the harness has none.
 MODELS = ",".join(name for name in CATALOG if name != "noop")
 SUITE = (
     *("tests/benchmarks", "--fwbench-programs-only", f"--fwbench-models={MODELS}", "--fwbench-batch-sizes=2"),

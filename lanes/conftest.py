@@ -96,20 +96,3 @@ def ran(tmp_path):
         return [row for row in rows if row[1:2] == ["inference"]], records, done.stdout
 
     return run
-
-
-@pytest.fixture
-def measured(ran):
-    """Measure models in PyTorch and in a lane; return the rows' evidence, the saved records and what was printed."""
-
-    def run(lane, *models, path=()):
-        names = ", ".join(map(repr, models))
-        rows, *rest = ran(
-            f'import fwbench\n\n@fwbench.benchmark({names}, modes=["inference"], batch_sizes=[4])\n'
-            "def test_speed(fwbench_measure):\n    fwbench_measure()\n",
-            f"--fwbench-lanes=torch,{lane}",
-            path=path,
-        )
-        return {row[0]: row[-1] for row in rows if lane in row}, *rest
-
-    return run

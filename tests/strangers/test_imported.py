@@ -29,6 +29,7 @@ TESTS = """
 """
 
 
+@pytest.mark.slow
 def test_a_stray_import_is_on_the_record_and_beside_the_memory(stranger):
     sources = {"clean": NETWORK, "ported": f"\n    import torch{NETWORK}", "test_mine": TESTS}
     for name, source in sources.items():

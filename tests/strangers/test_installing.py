@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import sys
 import zipfile
-from importlib.util import find_spec
 
 import pytest
 
@@ -51,12 +49,6 @@ def test_an_empty_folder_and_the_core_alone_measure_and_read(stranger, core):
     told.stderr.fnmatch_lines(["fwbench: figures and the page need *`pip install 'fwbench[[]report]'`*"])
 
 
-def test_a_missing_framework_skips_its_tests_with_a_sentence(stranger, core):
-    outcome = stranger.run(core, "-m", "pytest", *SUITE, *FAST, "-k", "mlp and b1", "-rs")
-    outcome.assert_outcomes(skipped=2, deselected=outcome.parseoutcomes()["deselected"])
-    outcome.stdout.fnmatch_lines_random(["SKIPPED*torch cannot be imported*", "SKIPPED*jax cannot be imported*"])
-
-
 def test_the_study_of_three_frameworks_skips_what_is_missing(stranger, core):
     outcome = stranger.run(core, "-m", "pytest", *SUITE, "--fwbench-study=simple-cnn", "-rs")
     outcome.assert_outcomes(skipped=3, deselected=outcome.parseoutcomes().get("deselected"))
@@ -89,29 +81,6 @@ def test_missing_packages_of_data_are_told_in_a_sentence(stranger, core):
             "synthetic opens",
         ]
     )
-
-
-# Asked when pytest ends, of what measures in both frameworks and saves.
-IMPORTED = """
-    def pytest_unconfigure():
-        import sys
-        print("imported:", sorted({"torch", "torchvision", "jax", "flax", "tensorflow", "scipy"} & set(sys.modules)))
-"""
-
-
-@pytest.mark.skipif(not (find_spec("torch") and find_spec("jax")), reason="needs torch and jax")
-def test_the_suite_runs_without_a_checkout_and_without_a_framework_in_pytests_own_process(stranger):
-    """The benchmarks that the wheel carries, in both frameworks, kept and read again."""
-    stranger.makeconftest(IMPORTED)
-    chosen = ("-k", "mlp and inference and b1", "--benchmark-autosave", "--benchmark-save-data")
-    outcome = stranger.run(sys.executable, "-m", "pytest", *SUITE, *FAST, *chosen)
-    outcome.assert_outcomes(passed=2, deselected=None)
-    outcome.stdout.fnmatch_lines(["imported: []"])
-    (saved,) = stranger.path.glob(".benchmarks/*/*.json")
-    benchmarks = {each["param"]: each["extra_info"] for each in json.loads(saved.read_text())["benchmarks"]}
-    assert benchmarks.keys() == {"torch-mlp-inference-b1", "jax-mlp-inference-b1"}
-    assert benchmarks["torch-mlp-inference-b1"]["program"]["operators"] == {"addmm": 3, "relu": 2, "t": 3}
-    assert benchmarks["jax-mlp-inference-b1"]["program"]["operators"]["dot_general"] == 3
 
 
 def test_a_checkout_need_not_be_installed(outside, core, request):

@@ -50,8 +50,20 @@ def test_the_other_environment_has_tensorflow_alone(tensorflow_alone):
     assert told.stdout.strip() == str(["tensorflow", "keras", "numpy"])
 
 
+# Asked when pytest ends, of what measures and saves.
+IMPORTED = """
+    def pytest_unconfigure():
+        import sys
+        print("imported:", sorted({"torch", "torchvision", "jax", "flax", "tensorflow", "scipy"} & set(sys.modules)))
+"""
+
+
 def test_calls_in_the_other_environment(measured, stranger, tensorflow_alone, request):
-    """A proof that was made here holds there, where PyTorch's network is not; and docs/your-model.md's Keras model."""
+    """A proof that was made here holds there, where PyTorch's network is not; and docs/your-model.md's Keras model.
+
+    The suite is the wheel's, and pytest's own process imports no framework.
+    """
+    stranger.makeconftest(IMPORTED)
     key = Key.of(CATALOG["mlp"], "tensorflow")
     proof = Proved("mlp", "tensorflow", "torch", "proved", "", {"output": 1e-14}, {"output": 1e-10}, key)
     store.write(proof, stranger.path / PROOFS)
@@ -63,6 +75,7 @@ def test_calls_in_the_other_environment(measured, stranger, tensorflow_alone, re
     chosen = ("--fwbench-lanes=tensorflow", "-k", "mlp and (b1 or train_step) or in-keras")
     outcome, records = measured(*FAST, *chosen, "benchmarks")
     outcome.assert_outcomes(passed=4, deselected=outcome.parseoutcomes()["deselected"])
+    outcome.stdout.fnmatch_lines(["imported: []"])
     for model in ("mlp", "in-keras"):
         for mode in ("inference", "train_step"):
             record = records["tensorflow", model, mode]

@@ -85,6 +85,7 @@ def test_a_language_model_is_proved_measured_and_reported(repository):
     assert "length" in pages
 
 
+@pytest.mark.slow
 def test_a_wrong_twin_has_numbers_and_no_speed_up(repository):
     repository.edit("mine/jax_gpt.py", "approximate=True", "approximate=False")
     only = ("--benchmark-only", "-k", "speed and inference and length16")
@@ -116,6 +117,7 @@ def test_right_twins_are_checked_in_the_first_run_without_a_proof(repository):
     assert "checked in this run, and not proved for these versions: tiny-gpt (it has never been proved)" in output
 
 
+@pytest.mark.slow
 def test_a_slowdown_of_the_strangers_own_fails_the_gate_and_is_named(repository):
     (repository.folder / "conftest.py").write_text(ONE_PAIR)
     repository.edit("mine/jax_gpt.py", "for block in self.blocks:", "for block in [*self.blocks] * 8:")

@@ -38,6 +38,15 @@ FRAMEWORK = Faulty()
 """
 
 
+BENCHMARKS = """
+import fwbench
+
+@fwbench.benchmark("mobilenet_v3_small", "cnn", modes=["inference"], batch_sizes=[4])
+def test_speed(fwbench_measure):
+    fwbench_measure()
+"""
+
+
 @pytest.mark.parametrize("name", ["cnn", "mobilenet_v3_small"])
 def test_outputs_are_pytorchs(agrees, name):
     agrees(FRAMEWORK, "onnxruntime", name)
@@ -54,22 +63,27 @@ def test_only_inference_in_float32():
     assert {verdict["arithmetic"] for verdict in verdicts.values()} == {"fp32"}
 
 
-def test_a_run_checks_it(measured):
-    evidence, records, _ = measured("onnxruntime", "cnn")
-    assert evidence == {"cnn": "checked"}
-    assert sorted(record["parity"]["proof"]["state"] for record in records) == ["derived", "reference"]
-    (size,) = (metrics["exported_size"]["value"] for metrics in map(_metrics, records) if "exported_size" in metrics)
-    assert size > 100_000
-
-
-def _metrics(record):
-    return record["metrics"]
-
-
-def test_a_fault_of_the_exporter_is_different(measured, tmp_path):
+def test_a_run_checks_it_and_a_fault_of_the_exporter_is_different(ran, tmp_path):
     (tmp_path / "faulty_lane.py").write_text(FAULTY)
     (tmp_path / "faulty-1.dist-info").mkdir()
     (tmp_path / "faulty-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1\n")
     (tmp_path / "faulty-1.dist-info" / "entry_points.txt").write_text("[fwbench.lanes]\nfaulty = faulty_lane:LANE\n")
-    evidence, _, said = measured("faulty", "mobilenet_v3_small", "cnn", path=[tmp_path])
-    assert evidence == {"mobilenet_v3_small": "different", "cnn": "different"}, said
+    rows, records, said = ran(BENCHMARKS, "--fwbench-lanes=torch,onnxruntime,faulty", path=[tmp_path])
+    evidence = {(row[0], row[3]): row[-1] for row in rows if row[3] != "torch"}
+    assert evidence == {
+        ("cnn", "onnxruntime"): "checked",
+        ("cnn", "faulty"): "different",
+        ("mobilenet_v3_small", "onnxruntime"): "checked",
+        ("mobilenet_v3_small", "faulty"): "different",
+    }, said
+    assert {record["workload"]["lane"]: record["parity"]["proof"]["state"] for record in records} == {
+        "torch": "reference",
+        "onnxruntime": "derived",
+        "faulty": "derived",
+    }
+    sizes = {
+        record["workload"]["model"]: record["metrics"]["exported_size"]["value"]
+        for record in records
+        if record["workload"]["lane"] == "onnxruntime"
+    }
+    assert sizes["cnn"] > 100_000
