@@ -131,7 +131,7 @@ def stated(texts: Sequence[str], size: int) -> Workload:
 def _project(workload: Workload) -> Project:
     if workload.model in CATALOG:
         return Project(Path.cwd(), (Path.cwd(),))
-    project, *_ = collected()
+    project = collected().project
     if workload.model not in project.models:
         known = [name for name, model in project.models.items() if complete(model).networks]
         raise UserError(f"unknown model {workload.model!r}: {hint(workload.model, known)}.")

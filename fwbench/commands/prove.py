@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Compares each framework's network with the reference's in float64: output, loss, gradients, "
         "running statistics, and the losses of five SGD and Adam steps; and what each loses in float32. It says which "
         "choices of the reference no input takes. A proof is kept for as long as the model, its source files "
-        "and the frameworks' versions stay as they are. Ends with 0 where all is proved, 1 "
+        "and the frameworks' versions stay as they are. Ends with 0 where all is proved that tests measure, 1 "
         "where networks differ, and 4 where there can be no proof."
     )
     parser.add_argument(
@@ -58,10 +59,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     given = pythons(options.python, "--python")
     # The suite's own models are known without looking at any test.
-    project, named, settings = collected(collecting=not (options.models and set(options.models) <= set(CATALOG)))
-    others = {**pythons(settings), **given}
+    found = collected(collecting=not (options.models and set(options.models) <= set(CATALOG)))
+    project, others = found.project, {**pythons(found.pythons), **given}
     code = 0
-    for chosen in _chosen(options.models, project, named):
+    for chosen in _chosen(options.models, project, found.models):
         pairs = proofs(chosen)
         if not pairs:
             print(f"{chosen.name}: only in {chosen.reference}, so there is nothing to prove")
@@ -76,17 +77,34 @@ def _run(options: argparse.Namespace) -> int:
                 print(f"fwbench: {error}", file=sys.stderr)
                 code = code or UserError.EXIT_CODE
                 continue
-            print(_line(proved), flush=True)
-            if proved.state != "proved":
+            differs = proved.state != "proved" and not (proved.training_alone and chosen.name in found.untrained)
+            print(_line(proved, differs=differs), flush=True)
+            if differs:
                 code = _NOT_THE_SAME
     return code
 
 
-def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[str]]:
-    """The project in whose folder we are, the models that its tests name, where they are to be collected, and what
-    its settings of pytest say in `--fwbench-python`.
+@dataclass(frozen=True)
+class Collected:
+    """What pytest collects in the folder in which we are.
 
-    In a process of its own, for tests may import anything.
+    Attributes:
+        models: those that the project's tests name.
+        untrained: names of those of them that no test trains or proves.
+        pythons: what the project's settings of pytest say in `--fwbench-python`.
+    """
+
+    project: Project
+    models: list[Model]
+    untrained: frozenset[str]
+    pythons: list[str]
+
+
+def collected(*, collecting: bool = True) -> Collected:
+    """Collect the project's tests, in a process of its own, for they may import anything.
+
+    Args:
+        collecting: whether the models that the tests name are wanted.
     """
     arguments = [] if collecting else ["--ignore-glob=*"]
     collection = _collection(
@@ -100,7 +118,8 @@ def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[st
     except ValueError as error:
         raise UserError(f"{error}.") from None
     suite = [model for model in CATALOG.values() if model.networks and model not in models]
-    return project, [*models, *(suite if collection["suite"] else [])], collection["pythons"]
+    untrained = frozenset(model.name for model in models) - {*collection["trained"]}
+    return Collected(project, [*models, *(suite if collection["suite"] else [])], untrained, collection["pythons"])
 
 
 def collected_plain(test: str) -> tuple[Project, PlainTest, Invocation]:
@@ -156,15 +175,25 @@ def is_installed(framework: str) -> bool:
     return versions(lane.distributions).keys() == set(lane.distributions)
 
 
-def _line(proved: Proved) -> str:
+def _line(proved: Proved, *, differs: bool) -> str:
+    """The result of a proof.
+
+    Args:
+        differs: whether anything differs that tests measure.
+    """
     pair = f"{proved.candidate} {{}} the same as {proved.reference}"
-    if proved.state != "proved":
+    if differs:
         return f"{proved.model}: {pair.format('does not compute')}: {proved.sentence}"
     at = f" at {len(proved.points)} points ({'; '.join(proved.points)})" if proved.points else ""
-    line = f"{proved.model}: {pair.format('computes')}{at} (closest to its bound: {_nearest(proved)})"
     left_out = [f"not compared at {point}: {reason}" for point, reason in proved.left_out.items()]
-    power = f"The proof {proved.power.sentence}" if proved.power else ""
-    return ". ".join(filter(None, [line, *left_out, proved.not_tried, power, proved.sentence]))
+    if proved.state == "proved":
+        line = f"{pair.format('computes')}{at} (closest to its bound: {_nearest(proved)})"
+        power = f"The proof {proved.power.sentence}" if proved.power else ""
+        rest = [power, proved.sentence]
+    else:
+        line = f"in inference, which is all that the tests measure, {pair.format('computes')}{at}"
+        rest = [f"In training it does not: {proved.sentence}"]
+    return ". ".join(filter(None, [f"{proved.model}: {line}", *left_out, proved.not_tried, *rest]))
 
 
 def _nearest(proved: Proved) -> str:

@@ -146,7 +146,7 @@ class Case:
         """The lane, and what is not the default."""
         workload = self.workload
         options = (
-            *workload.marks(("precision", "weights", "optimizer", "accumulate", "remat", "plain")),
+            *workload.marks(("precision", "weights", "optimizer", "accumulate", "remat", "plain", "call")),
             f"({workload.variant})" if workload.variant else "",
             FALLBACK_MARK if any(self.fallbacks) else "",
             *(f"({batch} asked)" for batch in sorted({m.unfit[0] for m in self.measurements if m.unfit})),

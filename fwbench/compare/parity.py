@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 from fwbench.compare.agreement import Agreement, agreement
 from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words
 from fwbench.record.measurement import Measurement
-from fwbench.record.workload import FORWARD
 
 Word = Literal["proved", "checked", "different", "unchecked"]
 
@@ -91,11 +90,9 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
     proofs = _proof(one), _proof(other)
     if _one_framework(one, other):
         return "a proof compares two frameworks, and these lanes are of one", False
-    unproved = [proof for proof in proofs if proof.get("state") not in _HOLDS]
+    unproved = [proof for proof in proofs if not _holds(proof, one.workload.mode)]
     # What float64 refutes, no lane that runs the same network defends.
     for proof in sorted(unproved, key=lambda proof: proof.get("state") != "failed"):
-        if one.workload.mode in FORWARD and (apart := _apart_in_training(proof)):
-            return f"a proof found the same outputs, and other {apart}, which inference does not compute", False
         return proof.get("reason") or "it has never been proved", proof.get("state") == "failed"
     for proof, beside in zip(proofs, (other, one), strict=True):
         # Each lane may have an interpreter of its own, so a proof's versions are looked for on both records.
@@ -106,11 +103,9 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
     return "", False
 
 
-def _apart_in_training(proof: Mapping[str, Any]) -> str:
-    """What differs by a failed proof where outputs agree, in words; empty where they do not, or nothing else does."""
-    errors, bounds = proof.get("errors", {}), proof.get("bounds", {})
-    beyond = [quantity for quantity in bounds if quantity not in errors]
-    return ", ".join(beyond) if proof.get("state") == "failed" and "output" in errors else ""
+def _holds(proof: Mapping[str, Any], mode: str) -> bool:
+    """Whether a proof holds for what a mode computes: one that fails in training alone holds for inference."""
+    return proof.get("state") in _HOLDS or (mode == "inference" and bool(proof.get("training_alone")))
 
 
 def _one_framework(one: Case, other: Case) -> bool:

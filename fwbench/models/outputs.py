@@ -22,9 +22,11 @@ def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
             place = f"what its network in {framework} returns"
             raise ModelError(f"{model.name} has no output {selector!r} in {place}: {contents(whole)}")
     if not hasattr(output, "shape") or not hasattr(output, "dtype"):
+        first = next(iter(_selectors(output)), 0)
         raise ModelError(
             f"{model.name} returns {contents(output)} instead of an array: name the output's index, key or attribute, "
-            f"as in fwbench.Model(..., output=0), or for this framework alone, output={{{framework!r}: 0}}"
+            f"as in fwbench.Model(..., output={first!r}), or for this framework alone, "
+            f"output={{{framework!r}: {first!r}}}"
         )
     if tuple(output.shape[:1]) != (batch_size,):
         raise ModelError(
@@ -40,7 +42,18 @@ def contents(returned: Any) -> str:
         return f"a {type(returned).__name__} with the keys {', '.join(map(repr, returned))}"
     if isinstance(returned, (tuple, list)):
         return f"a {type(returned).__name__} of {len(returned)} values"
-    return f"a {type(returned).__name__}"
+    attributes = _selectors(returned)
+    named = f" with the attributes {', '.join(map(repr, attributes))}" if attributes else ""
+    return f"a {type(returned).__name__}{named}"
+
+
+def _selectors(returned: Any) -> list[Any]:
+    """The keys, indices or attributes by which a returned value's parts can be named."""
+    if isinstance(returned, Mapping):
+        return list(returned)
+    if isinstance(returned, (tuple, list)):
+        return list(range(len(returned)))
+    return [name for name, value in getattr(returned, "__dict__", {}).items() if hasattr(value, "shape")]
 
 
 def _part(returned: Any, selector: str | int) -> Any:

@@ -21,18 +21,21 @@ _ROOM = 30
 _LEAST = 1e-5
 
 
-def check(model: Model, candidate: str, left_out: Mapping[str, str], further: Sequence[Point]) -> None:
+def check(
+    model: Model, candidate: str, left_out: Mapping[str, str], further: Sequence[Point], *, trains: bool = True
+) -> None:
     """Compare in float32 how far each side is from float64, at the points at which a proof has found both the same.
 
     Args:
         candidate: the framework that is proved against the model's reference.
         left_out: the points at which nothing could be compared, by point and mode.
         further: points of the proof beyond its usual ones.
+        trains: as for `Proof`.
 
     Raises:
         NotTheSame: one side loses digits there that the other keeps.
     """
-    for mode in modes_apart(model):
+    for mode in modes_apart(model, trains=trains):
         case = Steerable(**vars(Proof(model, candidate, mode)._backward))
         coarse = replace(case, dtype="float32")
         exact, one, other = side(model.reference)(case), side(model.reference)(coarse), side(candidate)(coarse)

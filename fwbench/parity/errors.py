@@ -79,7 +79,7 @@ def check(
         low, high = _OF_FLOAT32
         every = [*beyond, *(error for error in errors.values() if not error <= bound(case.model, quantity))]
         hint = (
-            ". Errors of this size come from a part that computes in float32 whatever its input; tolerance= of the "
+            ". Errors of this size can come from a part that computes in float32 whatever its input; tolerance= of the "
             "model admits them where both networks have it"
             if all(low < error < high for error in every)
             else ""

@@ -44,17 +44,18 @@ class Proof:
     Only errors are kept: the networks, gradients and optimizer states of ViT-B/16 take gigabytes in float64.
     """
 
-    def __init__(self, model: Model, candidate: str, mode: Mode = "eval") -> None:
+    def __init__(self, model: Model, candidate: str, mode: Mode = "eval", *, trains: bool = True) -> None:
         """
         Args:
             candidate: the framework that is proved against the model's reference.
             mode: one of `modes(model)`.
+            trains: compare what training computes, too, and not the output alone.
 
         Raises:
             NotTheSame: the two networks have not the same weights.
             ModelError: one of them cannot be built as the model describes it.
         """
-        self.model, self.candidate, self.mode = model, candidate, mode
+        self.model, self.candidate, self.mode, self.trains = model, candidate, mode, trains
         match(model, candidate)
         axes = tuple(model.proof_axes.items())
         batch_size = _BATCH
@@ -67,7 +68,7 @@ class Proof:
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """What there is to compare: a plain function has only an output; some networks have no running statistics."""
-        if not shapes(self.model, self.model.reference):
+        if not self.trains or not shapes(self.model, self.model.reference):
             return ("output",)
         return tuple(quantity for quantity in BOUNDS if quantity != "statistics" or has_statistics(self.model))
 
@@ -225,14 +226,14 @@ def _tolerance(errors: Mapping[str, float], model: Model | None = None) -> str:
     return f"tolerance={{{', '.join(entries)}}}"
 
 
-def modes(model: Model) -> tuple[Mode, ...]:
+def modes(model: Model, *, trains: bool = True) -> tuple[Mode, ...]:
     """The modes of a model's proof: both; only inference for a plain function, which cannot be trained."""
-    return MODES if shapes(model, model.reference) else MODES[:1]
+    return MODES if trains and shapes(model, model.reference) else MODES[:1]
 
 
-def modes_apart(model: Model) -> tuple[Mode, ...]:
+def modes_apart(model: Model, *, trains: bool = True) -> tuple[Mode, ...]:
     """Both modes, if batch normalisation computes differently in them; otherwise they differ in randomness at most."""
-    return MODES if has_statistics(model) else MODES[:1]
+    return MODES if trains and has_statistics(model) else MODES[:1]
 
 
 def elsewhere(model: Model) -> tuple[Point, ...]:

@@ -125,6 +125,7 @@ class Proved(Decoded):
         untried: sides of the reference's choices that none of the points takes.
         nearest: the tensor nearest to its bound, if it is proved.
         power: how many mistakes, planted in the candidate's program, it would have found; None: none could be planted.
+        training_alone: whether, of a failed proof, all that inference computes is the same.
     """
 
     model: str
@@ -140,6 +141,7 @@ class Proved(Decoded):
     untried: tuple[str, ...] = ()
     nearest: Nearest | None = None
     power: Power | None = None
+    training_alone: bool = False
 
     @property
     def not_tried(self) -> str:
@@ -171,7 +173,8 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
     Returns:
         `framework`, and `state`: `alone` (the model has no other framework), `reference` (the others are proved
         against this one), `proved`, `stale`, `failed`, or `missing`. With the last four come `reason`, which
-        says what is wrong, and, if there is a proof, its `errors`, `bounds` and `versions`.
+        says what is wrong, and, if there is a proof, its `errors`, `bounds` and `versions`; with a `failed` one that
+        holds for inference also `training_alone`.
     """
     own = {"framework": framework}
     if len(model.networks) < 2 or framework not in model.networks:
@@ -191,6 +194,7 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
         "state": "stale" if changed else proved.state,
         "reason": changed or proved.sentence,
         **({"untried": list(proved.untried)} if proved.untried else {}),
+        **({"training_alone": True} if proved.training_alone and not changed else {}),
         "errors": dict(proved.errors),
         "bounds": dict(proved.bounds),
         "versions": {name: version for of in proved.key.versions.values() for name, version in of.items()},

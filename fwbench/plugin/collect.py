@@ -1,9 +1,10 @@
 """Run by `start`, with pytest's arguments: collects the project's tests and tells which models they name.
 
 On what was standard output it writes one JSON object: `root`, `path` (the folders of the user's modules), `models` as
-JSON primitives, `suite`, whether a test measures the suite's own models by naming none, `pythons`, what pytest's
-settings say in `--fwbench-python`, `plain`, the ids of plain tests, and `imported`, the folders of the user's
-repository from which something was imported. All that pytest and the user's tests print goes to standard error.
+JSON primitives, `trained`, the names of those that a test trains or proves, `suite`, whether a test measures the
+suite's own models by naming none, `pythons`, what pytest's settings say in `--fwbench-python`, `plain`, the ids of
+plain tests, and `imported`, the folders of the user's repository from which something was imported. All that pytest
+and the user's tests print goes to standard error.
 """
 
 import os
@@ -17,6 +18,7 @@ from fwbench.errors import Absent
 from fwbench.models import CATALOG, Model
 from fwbench.plugin import marked
 from fwbench.plugin.plain import invocation, plain_tests
+from fwbench.record.workload import TRAINING
 from fwbench.worker.process.pipes import Pipes
 
 
@@ -26,6 +28,7 @@ class Collector:
     def __init__(self) -> None:
         self.config: pytest.Config | None = None
         self.named: dict[str, Model] = {}
+        self.trained: set[str] = set()
         self.suite = False
         self.plain: list[str] = []
 
@@ -48,6 +51,8 @@ class Collector:
                 named = CATALOG.get(model) if isinstance(model, str) else model
                 if isinstance(named, Model):
                     self.named[named.name] = named
+                    if mark.name == "fwbench_proof" or {*TRAINING} & {*mark.kwargs.get("modes", ())}:
+                        self.trained.add(named.name)
 
 
 def collect(arguments: list[str]) -> dict[str, Any]:
@@ -71,6 +76,7 @@ def collect(arguments: list[str]) -> dict[str, Any]:
         "imported": [list(os.fsencode(folder)) for folder in called.imported],
         "plain": collector.plain,
         "models": [model.to_json() for model in collector.named.values()],
+        "trained": sorted(collector.trained),
         "suite": collector.suite,
         "pythons": config.getoption("fwbench_python"),
     }

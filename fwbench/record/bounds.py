@@ -51,6 +51,7 @@ class Proof(msgspec.Struct):
     framework: Name | UnsetType = UNSET
     state: Name | UnsetType = UNSET
     reason: TEXT | None = None
+    training_alone: bool = False
     python: TEXT | None = None
     untried: list[TEXT] | UnsetType = UNSET
     errors: dict[Name, Number | None] | UnsetType = UNSET

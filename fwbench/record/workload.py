@@ -23,6 +23,7 @@ LOWER = ("tf32", "bf16")
 DEVICES = ("cpu", "gpu")
 OPTIMIZERS = ("adam", "sgd")
 WEIGHTS = ("drawn", "pretrained")
+CALLS = ("program", "module")
 DATA = ("digits", "mnist", "imagenet-100", "synthetic")
 
 
@@ -124,6 +125,17 @@ class Workload(Decoded):
             "plain",
         ),
     ] = False
+    call: Annotated[
+        str,
+        Field(
+            "How JAX's lane calls a network: its compiled program with the network's arrays, or `module`, as users of "
+            "its library do, by `flax.nnx.jit`, `equinox.filter_jit` or `jax.jit`. In other lanes both are the same.",
+            "{}",
+            choices=CALLS,
+            open=True,
+            modes=FORWARD,
+        ),
+    ] = "program"
     target: Annotated[
         str | None,
         Field(

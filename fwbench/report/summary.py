@@ -225,7 +225,8 @@ def _left_out(measured: Sequence[Measurement]) -> Iterator[str]:
     for jit, of in grouped(short, lambda m: m.settings[LEFT_OUT]).items():
         yield (
             f"{_ids(of)}: a call is that of the compiled program with the network's arrays; what {jit} does at each "
-            'call is left out, and can take longer than these calls (docs/method.md, "What a call leaves out")'
+            "call is left out, and can take longer than these calls: --fwbench-set call=program,module measures both "
+            '(docs/method.md, "What a call leaves out")'
         )
 
 

@@ -5,11 +5,13 @@ import re
 import subprocess
 import sys
 
+import equinox
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 
 import fwbench
 from fwbench.frameworks.jax import FRAMEWORK
@@ -111,6 +113,48 @@ def test_the_record_says_which_jits_work_a_call_leaves_out(kind):
     """Those of others hand arrays over, as a compiled program is called."""
     left_out = {"nnx": "flax.nnx.jit", "equinox": "equinox.filter_jit"}
     assert program(MODELS[kind]).settings.get("call_leaves_out") == left_out.get(kind)
+
+
+# What a user of each library holds, and hands to its jit.
+HELD = {"nnx": nnx.Module, "linen": dict, "equinox": equinox.Module, "tuple": dict, "object": dict}
+
+
+def settled(made, count):
+    """The outputs of calls that compile nothing."""
+    before = made.compilations()
+    outputs = steps(made, count)
+    assert made.compilations() == before
+    return outputs
+
+
+@every_kind
+def test_a_module_is_called_as_its_users_call_it(kind):
+    """Its outputs are the program's own, also of other batches, of other weights and in other memory."""
+    described = MODELS[kind]
+    program_of, module_of = (program(described, call=call) for call in ("program", "module"))
+    assert isinstance(module_of._held, HELD[kind])
+    assert "call_leaves_out" not in module_of.settings
+    del module_of.compiled
+    others = draw(described, FRAMEWORK.weight_shapes(described, described.sizes()), seed=1)
+    batches = [draw_inputs(described.inputs, BATCH, seed, {}) for seed in (1, 2)]
+    outputs = []
+    for made in (program_of, module_of):
+        found = settled(made, 1)
+        made.rotate(batches)
+        found += settled(made, 2)
+        made.restart(others)
+        found += settled(made, 1)
+        made.relocate()
+        outputs.append([*found, *settled(made, 1)])
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-5, atol=1e-6)
+    # The last is of the batch and the weights of the one before.
+    assert len({array.tobytes() for array in outputs[1]}) == 4
+
+
+@pytest.mark.parametrize("fields", [{"mode": "prefill"}, {"devices": 2}])
+def test_a_module_is_called_in_inference_on_one_device(fields):
+    workload = Workload("jax", "nnx", batch_size=BATCH, call="module", **fields)
+    assert FRAMEWORK.unavailable(workload, MODELS["nnx"])
 
 
 def test_a_function_needs_nothing_that_only_a_new_flax_has():

@@ -11,6 +11,7 @@ from fwbench.record.workload import Workload
 def test_id_names_what_identifies_and_no_default_precision():
     assert Workload("jax", "resnet50", batch_size=8).id == "jax-resnet50-inference-b8"
     assert Workload("jax", "resnet50", batch_size=8, precision="bf16").id == "jax-resnet50-inference-b8-bf16"
+    assert Workload("jax", "mlp", call="module").id == "jax-mlp-inference-b1-module"
 
 
 def test_id_does_not_depend_on_the_device():

@@ -80,7 +80,7 @@ def declare(parser: argparse.ArgumentParser, behind: str) -> None:
         "fields",
         nargs="*",
         metavar="FIELD=VALUE",
-        help=f"more of the workload, directly behind {behind}: "
+        help=f"more of the workload, behind {behind} or the options: "
         + ", ".join(name for name in FIELDS if name not in ("lane", "model", "target"))
         + "; axes as in axes=length:128,width:64",
     )
@@ -117,8 +117,8 @@ def asked(options: argparse.Namespace) -> Asked:
             f"{workload.id} takes no turns: give a lane of a framework, inference or train_step as its mode, and one "
             "device."
         )
-    project, _, settings = collected(collecting=workload.model not in CATALOG)
-    others = pythons(settings)
+    found = collected(collecting=workload.model not in CATALOG)
+    project, others = found.project, pythons(found.pythons)
     known = [name for name, model in project.models.items() if complete(model).networks]
     if workload.model not in known:
         raise UserError(f"unknown model {workload.model!r}: {hint(workload.model, known)}.")

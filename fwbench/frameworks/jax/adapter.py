@@ -14,7 +14,7 @@ from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.networks import initial, network
 from fwbench.frameworks.jax.options import chosen
-from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward, precision
+from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward, OfModule, precision
 from fwbench.frameworks.jax.stateful import Stateful
 from fwbench.frameworks.jax.training import TrainStep
 from fwbench.frameworks.precision import Operands, Products
@@ -53,6 +53,8 @@ class Jax(Framework):
             return f"the JAX lane has no mode {workload.mode!r}"
         if reason := stateful.lacking(model, workload, "jax"):
             return reason
+        if workload.call == "module" and (workload.mode != "inference" or workload.devices > 1 or workload.target):
+            return "call=module is measured in inference, on one device"
         if workload.mode == "fit" and not classifies(model):
             return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
         if workload.mode in TRAINING and isinstance(model.loss, dict) and "jax" not in model.loss:
@@ -74,6 +76,8 @@ class Jax(Framework):
         return initial(model, sizes, seed)
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
+        if workload.call == "module":
+            return OfModule(workload, model, weights)
         if workload.mode in _FORWARD:
             return _FORWARD[workload.mode](workload, model, weights, self.ranks)
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)

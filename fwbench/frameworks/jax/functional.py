@@ -52,6 +52,8 @@ class Network(ABC):
     """
 
     images = "NHWC"
+    # Of the tree of weights that users of the library hold; None where they hold none, or a module.
+    _structure: Any = None
 
     def __init__(self, model: Model, leaves: Sequence[Leaf]) -> None:
         self.model = model
@@ -135,6 +137,19 @@ class Network(ABC):
         returned, _ = self._returned(leaves, inputs, False, None)
         output: jax.Array = select(self.model, "jax", returned, len(next(iter(inputs.values()))))
         return output, [array for array in _arrays(returned) if array is not output]
+
+    @property
+    def jit(self) -> Callable[..., Any]:
+        """What users of the network's library compile a function of the network and of arrays with."""
+        return jax.jit
+
+    def held(self, leaves: Sequence[Any]) -> Any:
+        """The network with these leaves as users of its library hold it: a module, or a tree of weights."""
+        return list(leaves) if self._structure is None else jax.tree.unflatten(self._structure, leaves)
+
+    def taken_apart(self, held: Any) -> list[Any]:
+        """The inverse of `held`."""
+        return jax.tree.leaves(held)
 
     def _returned(
         self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any

@@ -67,15 +67,29 @@ class Nnx(Network):
         return Nnx(self.model, module, self._build)
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
-        module: Any = nnx.merge(self._graphs[train], jax.tree.unflatten(self._structure, leaves), copy=True)
+        module = self._merged(leaves, train)
         if train and key is None:
             for _, part in nnx.iter_graph(module):
                 if hasattr(part, "rate") and hasattr(part, "deterministic"):
                     part.rate = 0.0
         rngs = None if key is None else nnx.Rngs(key)
         returned = _called(module, inputs, train, rngs=rngs)
-        after = dict(nnx.to_flat_state(nnx.state(module)))
-        return returned, [jax.tree.leaves(after[path])[0] for path in self._paths]
+        return returned, self.taken_apart(module)
+
+    def _merged(self, leaves: Sequence[Any], train: bool) -> Any:
+        return nnx.merge(self._graphs[train], jax.tree.unflatten(self._structure, leaves), copy=True)
+
+    @property
+    def jit(self) -> Callable[..., Any]:
+        jitted: Callable[..., Any] = nnx.jit
+        return jitted
+
+    def held(self, leaves: Sequence[Any]) -> Any:
+        return self._merged(leaves, train=False)
+
+    def taken_apart(self, held: Any) -> list[Any]:
+        state = dict(nnx.to_flat_state(nnx.state(held)))
+        return [jax.tree.leaves(state[path])[0] for path in self._paths]
 
     def _drawn(self, seed: int) -> Any:
         return nnx.split(self._build(seed))[1]
@@ -151,9 +165,7 @@ class Equinox(Network):
         super().__init__(model, [_without_window(leaf) for leaf in leaves])
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
-        equinox = sys.modules["equinox"]
-        module = equinox.combine(jax.tree.unflatten(self._structure, leaves), self._static)
-        module = equinox.nn.inference_mode(module, value=key is None)
+        module = sys.modules["equinox"].nn.inference_mode(self.held(leaves), value=key is None)
         taken = (parameters(type(module).__call__) or {}).get("key")
         if key is None and taken is not None and taken.default is taken.empty:
             # Some networks refuse None, although no layer in inference mode draws from the key.
@@ -164,6 +176,18 @@ class Equinox(Network):
             return _called(module, inputs, train, key=key)
 
         return jax.vmap(sample, in_axes=(0, None if keys is None else 0))(inputs, keys), list(leaves)
+
+    @property
+    def jit(self) -> Callable[..., Any]:
+        jitted: Callable[..., Any] = sys.modules["equinox"].filter_jit
+        return jitted
+
+    def held(self, leaves: Sequence[Any]) -> Any:
+        return sys.modules["equinox"].combine(jax.tree.unflatten(self._structure, leaves), self._static)
+
+    def taken_apart(self, held: Any) -> list[Any]:
+        equinox = sys.modules["equinox"]
+        return jax.tree.leaves(equinox.filter(held, equinox.is_array))
 
     def _drawn(self, seed: int) -> Any:
         equinox = sys.modules["equinox"]

@@ -18,6 +18,7 @@ from fwbench.frameworks.jax import convolutions, parallel
 from fwbench.frameworks.jax import target as targets
 from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, needed, told
 from fwbench.frameworks.jax.flops import counted
+from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.kinds import Equinox, Nnx
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
@@ -59,6 +60,11 @@ jax.monitoring.register_event_duration_secs_listener(_note_compilation)
 _JITS: dict[type, str] = {Nnx: "flax.nnx.jit", Equinox: "equinox.filter_jit"}
 
 
+def _left_out(workload: Workload, of: Network) -> str:
+    """The jit whose own work is no part of a call; empty where there is none."""
+    return "" if workload.call == "module" else _JITS.get(type(of), "")
+
+
 class Compiled(Program):
     """A network's leaves and a batch on its devices, and a function of them that `compile` compiles.
 
@@ -95,7 +101,7 @@ class Compiled(Program):
             "compile_cache": "cold",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
             **({"compiler_options": self.options} if self.options else {}),
-            **({LEFT_OUT: _JITS[type(self.network)]} if type(self.network) in _JITS else {}),
+            **({LEFT_OUT: left_out} if (left_out := _left_out(workload, self.network)) else {}),
             **({"data_parallel": f"shard_map over {workload.devices} devices"} if workload.devices > 1 else {}),
         }
         self.dtype = dtype
@@ -196,12 +202,11 @@ class Forward(Compiled):
         super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
         # Random streams do not advance without training, so they need not be passed at every call.
         chosen = list(zip(self.network.leaves, self.leaves, strict=True))
-        fixed = [self.devices.own(array) if leaf.kind == "random" else None for leaf, array in chosen]
+        self.fixed = [self.devices.own(array) if leaf.kind == "random" else None for leaf, array in chosen]
         self.leaves = [None if leaf.kind == "random" else array for leaf, array in chosen]
 
         def forward(leaves: Leaves, inputs: dict[str, jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
-            complete = [own if leaf is None else leaf for leaf, own in zip(leaves, fixed, strict=True)]
-            return self.network.everything(complete, inputs)
+            return self.network.everything(self._complete(leaves), inputs)
 
         self.function = jax.jit(self.devices.spread(forward, "own"))
         self._take([self.inputs])
@@ -209,6 +214,9 @@ class Forward(Compiled):
         # would count as the program's memory.
         self.pending: deque[Any] = deque(maxlen=None if self.device.platform == "cpu" else 1)
         self.out: Any = (jnp.zeros(()), [])
+
+    def _complete(self, leaves: Leaves) -> Leaves:
+        return [own if leaf is None else leaf for leaf, own in zip(leaves, self.fixed, strict=True)]
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         present = [None if leaf is None else self.devices.own(leaf) for leaf in self.leaves]
@@ -240,6 +248,40 @@ class Forward(Compiled):
 
     def forward_flops(self) -> float:
         return counted(self.function, *self.arguments)
+
+
+class OfModule(Forward):
+    """A forward pass as users of the network's library make it, whose jit takes the module apart at each call.
+
+    The compiled program beside it is what the record describes.
+    """
+
+    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
+        super().__init__(workload, model, weights)
+        network = self.network
+        self._jitted = network.jit(lambda held, inputs: network.everything(network.taken_apart(held), inputs))
+        self._hold()
+
+    def _hold(self) -> None:
+        self._held = self.network.held(self._complete(self.leaves))
+
+    def compile(self) -> CompileTimes:
+        times = super().compile()
+        # The same program once more, by the library's jit.
+        self.call_and_wait()
+        return times
+
+    def step(self) -> None:
+        self.out = self._jitted(self._held, next(self.batches))
+        self.pending.append(self.out)
+
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
+        super().restart(weights, draw)
+        self._hold()
+
+    def relocate(self) -> None:
+        super().relocate()
+        self._hold()
 
 
 class Dispatch(Forward):

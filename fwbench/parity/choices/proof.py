@@ -45,7 +45,7 @@ class Further:
     swept: list[str] = field(default_factory=list)
 
 
-def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
+def prove(model: Model, candidate: str, left_out: Mapping[str, str], *, trains: bool = True) -> Further:
     """Compare two networks where one of them takes sides of its choices that it takes at no point of the proof.
 
     And in training mode at the points at which, other than at the main one, a side trains otherwise than it infers.
@@ -53,11 +53,12 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str]) -> Further:
     Args:
         candidate: the framework that is proved against the model's reference.
         left_out: the points of the proof at which nothing could be compared, by point and mode.
+        trains: as for `Proof`.
 
     Raises:
         NotTheSame: a difference at a further point exceeds its bound.
     """
-    asked = [_Asked(model, candidate, mode) for mode in modes(model)]
+    asked = [_Asked(model, candidate, mode, trains=trains) for mode in modes(model, trains=trains)]
     # What the reference has taken, and what the candidate has.
     further, known = Further(), (Choices(), Choices())
     # Then the proof has taken the errors of inference for those of training, everywhere.
@@ -126,8 +127,8 @@ def _equal(one: Side, other: Side, point: Point) -> bool:
 class _Asked(Proof):
     """A proof in one mode, asked at further points."""
 
-    def __init__(self, model: Model, candidate: str, mode: Mode) -> None:
-        super().__init__(model, candidate, mode)
+    def __init__(self, model: Model, candidate: str, mode: Mode, *, trains: bool) -> None:
+        super().__init__(model, candidate, mode, trains=trains)
         self.case = Steerable(**vars(self._backward))
         self._sides: dict[Case, tuple[Side, Side]] = {}
         paths = (_WATCHING.get(framework) for framework in (model.reference, candidate))

@@ -15,7 +15,7 @@ import math
 import operator
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -87,7 +87,7 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     proofs: list[Proof] = []
     further, power = Further(), None
     begun = time.monotonic()
-    failure = ""
+    failure, training_alone = "", False
     try:
         _match(model, candidate)
         for mode in modes(model):
@@ -103,18 +103,23 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         if model.state:
             send({"stage": "step by step"})
             nearest += stepping.prove(model, candidate)
-        if not (failure := differences(proofs)):
-            send({"stage": "choices that no point takes"})
-            further = tried(model, candidate, left_out)
-            send({"stage": "float32"})
-            digits.check(model, candidate, {**left_out, **further.left_out}, further.points)
+        if failure := differences(proofs):
+            training_alone = True
+        else:
+            further = _further(model, candidate, left_out, send)
     except NotTheSame as error:
         failure = ". ".join(filter(None, [differences(proofs), str(error)]))
+        training_alone = len(proofs) < len(modes(model))
     except ModelError as error:
         # What could be compared differs, whatever else could not.
         if not (different := differences(proofs)):
             raise
         failure = f"{different}. {error}"
+    if training_alone := training_alone and not model.state and _infers_alike(proofs):
+        try:
+            further = _further(model, candidate, left_out, send, trains=False)
+        except (NotTheSame, ModelError) as error:
+            failure, training_alone = f"{failure}. {error}", False
     if not failure:
         spent = math.inf if patient else max(time.monotonic() - begun, _PLANTING) / 2
         power = _power(model, candidate, send, spent / len(modes_apart(model)))
@@ -137,7 +142,29 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         untried=tuple(further.untried),
         nearest=None if failure else max(largest.values(), key=_beyond, default=None),
         power=power,
+        training_alone=training_alone,
     )
+
+
+def _infers_alike(proofs: Sequence[Proof]) -> bool:
+    """Whether outputs in inference mode, which is proved first, are within their bound."""
+    return bool(proofs) and proofs[0].worst("output").ratio <= 1
+
+
+def _further(model: Model, candidate: str, left_out: Mapping[str, str], send: Send, *, trains: bool = True) -> Further:
+    """Compare the networks where no usual point does, and in float32.
+
+    Args:
+        trains: as for `Proof`.
+
+    Raises:
+        NotTheSame: they differ there.
+    """
+    send({"stage": "choices that no point takes"})
+    further = tried(model, candidate, left_out, trains=trains)
+    send({"stage": "float32"})
+    digits.check(model, candidate, {**left_out, **further.left_out}, further.points, trains=trains)
+    return further
 
 
 def _match(model: Model, candidate: str) -> None:

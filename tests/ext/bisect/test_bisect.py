@@ -10,6 +10,7 @@ import time
 import pytest
 
 from fwbench.commands.cli import main
+from fwbench.commands.prove import Collected
 from fwbench.compare.pair import Fault, Pair
 from fwbench.errors import Absent
 from fwbench.ext.bisect import ranges
@@ -40,7 +41,7 @@ def repository(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     project = Project(folder, (folder,))
     project.add([MODEL])
-    monkeypatch.setattr(searching, "collected", lambda collecting: (project, [MODEL], []))
+    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(project, [MODEL], frozenset(), []))
     monkeypatch.setattr(searching, "is_installed", lambda framework: True)
 
     def make(*costs):

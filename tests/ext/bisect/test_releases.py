@@ -5,6 +5,7 @@ import math
 import pytest
 
 from fwbench.commands.cli import main
+from fwbench.commands.prove import Collected
 from fwbench.compare.pair import Pair
 from fwbench.ext.causes import searching, series
 from fwbench.models import Model
@@ -36,7 +37,7 @@ def project(below, tmp_path, monkeypatch):
     folder.mkdir()
     known = Project(folder, (folder,))
     known.add([model])
-    monkeypatch.setattr(searching, "collected", lambda collecting: (known, [model], []))
+    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(known, [model], frozenset(), []))
     monkeypatch.setattr(searching, "pythons", lambda settings: {"torch": below})
     monkeypatch.setattr(series, "Pairs", Given)
     return folder

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fwbench.commands.cli import main
+from fwbench.commands.prove import Collected
 from fwbench.compare.pair import Fault, Pair
 from fwbench.ext.causes import searching, series
 from fwbench.ext.causes.edits import Edits
@@ -64,7 +65,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     project = Project(folder, (folder,))
     project.add([MODEL])
-    monkeypatch.setattr(searching, "collected", lambda collecting: (project, [MODEL], []))
+    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(project, [MODEL], frozenset(), []))
     monkeypatch.setattr(searching, "is_installed", lambda framework: True)
     return folder
 
@@ -419,7 +420,7 @@ def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     project = Project(folder, (folder,))
     project.add([MODEL])
-    monkeypatch.setattr(searching, "collected", lambda collecting: (project, [MODEL], []))
+    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(project, [MODEL], frozenset(), []))
     assert main(["explain", "main", ".", *ASKED, f"--traces={tmp_path / 'traces'}"]) == 1
     out = capsys.readouterr().out
     assert "1. mine/net.py, line 10\n" in out

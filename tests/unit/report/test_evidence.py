@@ -116,28 +116,26 @@ def test_a_program_whose_network_was_refuted_is_different_though_no_proof_runs_i
         assert (shown.word, shown.detail) == ("different", "gradients differ")
 
 
-BOUNDS = {"output": 1e-10, "loss": 1e-10, "gradients": 1e-8}
-
-
 @pytest.mark.parametrize(
-    ("errors", "inference", "training"),
+    ("mode", "alone", "check", "word"),
     [
-        ({"output": 1e-15, "loss": 1e-15}, "checked", "different"),
-        ({"output": 1e-15}, "checked", "different"),
-        ({"loss": 1e-15}, "different", "different"),
-        # All is within its bound: what differs is no quantity, such as digits lost in float32.
-        ({"output": 1e-15, "loss": 1e-15, "gradients": 1e-12}, "different", "different"),
-        ({}, "different", "different"),
+        ("inference", True, "agrees", "proved"),
+        ("inference", True, "differs", "different"),
+        ("inference", False, "agrees", "different"),
+        ("train_step", True, "agrees", "different"),
+        ("decode", True, "agrees", "different"),
     ],
 )
-def test_what_a_proof_refutes_in_training_alone_says_nothing_against_inference(errors, inference, training):
-    stamp = {"reason": "gradients differ", "errors": errors, "bounds": BOUNDS}
-    for mode, word in (("inference", inference), ("train_step", training)):
-        torch, jax = (
-            lane(name, state=state, mode=mode, stamp=stamp) for name, state in (("torch", ""), ("jax", "failed"))
-        )
-        shown = both(jax, torch=[torch])
-        assert (shown.word, "gradients" in f"{shown.detail} {shown.stale}") == (word, True)
+def test_a_proof_that_fails_in_training_alone_holds_for_inference(mode, alone, check, word):
+    stamp = {"reason": "gradients differ", "training_alone": alone}
+    jax = lane("jax", check, "failed", mode=mode, stamp=stamp)
+    assert both(jax, torch=[lane("torch", mode=mode)]).word == word
+
+
+def test_a_proof_that_fails_in_training_alone_is_of_its_versions_too():
+    stamp = {"reason": "gradients differ", "training_alone": True, "versions": {"torch": "2.0"}}
+    shown = both(lane("jax", state="failed", stamp=stamp), torch=[lane("torch", versions={"torch": "2.1"})])
+    assert (shown.word, shown.stale) == ("checked", "torch was 2.0 and is 2.1")
 
 
 def test_two_lanes_without_a_framework_on_their_proofs_are_two():

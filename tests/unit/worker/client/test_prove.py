@@ -64,9 +64,20 @@ def proofs(monkeypatch):
         if isinstance(state, Exception):
             raise state
         errors = {"output": 1e-13, "gradients": 1e-9}
-        sentence = "output differ by 1.0e-01" if state == "failed" else ""
+        sentence = {"failed": "output differ by 1.0e-01", "apart in training": "gradients differ"}.get(state, "")
         bounds = {"output": 1e-10, "gradients": 1e-8}
-        return Proved(model.name, candidate, model.reference, state, sentence, errors, bounds, Key("", {}, {}))
+        alone = state == "apart in training"
+        return Proved(
+            model.name,
+            candidate,
+            model.reference,
+            "failed" if alone else state,
+            sentence,
+            errors,
+            bounds,
+            Key("", {}, {}),
+            training_alone=alone,
+        )
 
     monkeypatch.setattr(command, "prove", prove)
     monkeypatch.setattr(command, "is_installed", lambda framework: True)
@@ -110,6 +121,44 @@ def test_a_difference_is_1_and_does_not_keep_others_from_being_proved(project, p
     assert said.err.splitlines() == ["fwbench: third: no proof of jax: it raised an error"]
     states["pair"] = "proved"
     assert cli.main(["prove", "pair", "third"]) == 4
+
+
+INFERRING = """
+    import fwbench
+
+    nets = {"torch": "nets:Torch", "jax": "nets:Jax", "inputs": fwbench.normal(2)}
+    inferred, trained, proved = (fwbench.Model(name, **nets) for name in ("inferred", "trained", "proved"))
+
+    @fwbench.benchmark(inferred, trained, proved)
+    def test_inference(fwbench_measure):
+        fwbench_measure()
+
+    @fwbench.benchmark(trained, modes=["train_step"])
+    def test_training(fwbench_measure):
+        fwbench_measure()
+
+    @fwbench.proof(proved)
+    def test_proof(fwbench_prove):
+        fwbench_prove()
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "state", "code"),
+    [
+        ("inferred", "apart in training", 0),
+        ("inferred", "failed", 1),
+        ("trained", "apart in training", 1),
+        ("proved", "apart in training", 1),
+    ],
+)
+def test_a_difference_in_training_counts_where_a_test_trains_or_proves(project, proofs, capsys, model, state, code):
+    project(INFERRING)
+    proofs[1][model] = state
+    assert cli.main(["prove", model]) == code
+    said = capsys.readouterr().out
+    assert ("jax computes the same" in said) is (code == 0)
+    assert ("gradients differ" in said) is (state == "apart in training")
 
 
 def test_the_suites_own_models_are_known_without_collecting(project, proofs):
