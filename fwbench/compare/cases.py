@@ -20,6 +20,9 @@ from fwbench.units import AtMost
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
+# Fields of a workload that stand beside its lane where they are not the default.
+OPTIONS = ("weights", "optimizer", "accumulate", "remat", "plain", "call")
+
 # Beside a lane that ran with fallback flags after a crash.
 FALLBACK_MARK = "(fallback)"
 
@@ -146,7 +149,7 @@ class Case:
         """The lane, and what is not the default."""
         workload = self.workload
         options = (
-            *workload.marks(("precision", "weights", "optimizer", "accumulate", "remat", "plain", "call")),
+            *workload.marks(("precision", *OPTIONS)),
             f"({workload.variant})" if workload.variant else "",
             FALLBACK_MARK if any(self.fallbacks) else "",
             *(f"({batch} asked)" for batch in sorted({m.unfit[0] for m in self.measurements if m.unfit})),

@@ -15,7 +15,7 @@ from fwbench.compare.parity import WORDS, apart, comparable_lanes, evidence
 from fwbench.compare.ratios import EQUAL
 from fwbench.compare.weighing import BY_CHANCE, Interval, Judged, Weighed, weigh, weigh_turns
 from fwbench.machine.disturbances import lengthening
-from fwbench.report.columns import workload_columns
+from fwbench.report.columns import option_columns, workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
 
@@ -220,7 +220,6 @@ def _named(given: Sequence[Answer]) -> str:
 
 def table(rows: Sequence[Answer]) -> Table:
     """One row a workload."""
-    precise = {answer.workload.precision for answer in rows} - {"fp32"}
     costed = any("energy" in answer.least for answer in rows)
     shared = any(len(answer.shared) > 2 for answer in rows)
 
@@ -259,7 +258,7 @@ def table(rows: Sequence[Answer]) -> Table:
         f"the same: {WORDS}. A lane without evidence is left out.",
         (
             *workload_columns(rows),
-            *([Column[Answer]("precision", lambda answer: answer.workload.precision)] if precise else []),
+            *option_columns(rows),
             Column("first", lambda answer: answer.fastest),
             Column("second", lambda answer: answer.second),
             Column("ratio", lambda answer: answer.weighed.shown if answer.weighed else None, "1", units.ratio),

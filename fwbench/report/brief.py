@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fwbench import units
 from fwbench.compare.ratios import EQUAL
 from fwbench.report.answers import QUESTIONS, Answer
-from fwbench.report.columns import workload_columns
+from fwbench.report.columns import option_columns, workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
 
@@ -43,7 +43,6 @@ def table(rows: Sequence[Answer]) -> Table:
 
         return Column(f"least {name}", lane_and_multiple)
 
-    precise = {answer.workload.precision for answer in rows} - {"fp32"}
     answered = {question.name for question in QUESTIONS for answer in rows if question.name in answer.least}
     return tabulate(
         "brief-answers",
@@ -51,7 +50,7 @@ def table(rows: Sequence[Answer]) -> Table:
         "",
         (
             *workload_columns(rows),
-            *([Column[Answer]("precision", lambda answer: answer.workload.precision)] if precise else []),
+            *option_columns(rows),
             Column("answer", cell),
             Column("against", lambda answer: answer.second if answer.weighed else None),
             *(best(question.name) for question in QUESTIONS if question.name in answered),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from fwbench import units
-from fwbench.compare.cases import DERIVED, Case
+from fwbench.compare.cases import DERIVED, OPTIONS, Case
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
 from fwbench.report.tables import Column
@@ -26,6 +26,17 @@ def workload_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
         Column("mode", lambda row: row.workload.mode),
         Column("batch", lambda row: row.workload.batch_size, "1"),
         *axis_columns(rows),
+    ]
+
+
+def option_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
+    """A column of the precision, and one of other options, for rows that name no lane with them; none of defaults."""
+    workloads = [row.workload for row in rows]
+    precise = any(workload.precision != "fp32" for workload in workloads)
+    optional = any(workload.marks(OPTIONS) for workload in workloads)
+    return [
+        *([Column[Placed]("precision", lambda row: row.workload.precision)] if precise else []),
+        *([Column[Placed]("options", lambda row: " ".join(row.workload.marks(OPTIONS)))] if optional else []),
     ]
 
 

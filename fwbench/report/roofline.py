@@ -47,12 +47,13 @@ def _panel(axes: Axes, rows: Sequence[Limited], looks: Looks, *, every: Sequence
     logarithmic(axes, "x", [*intensities, *ridges], units.rate)
     logarithmic(axes, "y", [*(row.rate for row in every), *(row.ceiling or 0.0 for row in every)], units.flop_rate)
     labels: list[tuple[float, float]] = []
+    marks = [_in_points(axes, (row.intensity or 0.0, row.rate)) for row in rows]
     for row in rows:
         look, point = looks[row.workload.lane], (row.intensity or 0.0, row.rate)
         face = PAPER if disturbances(row.case.measurements) else look.colour
         axes.plot(*point, look.marker, color=look.colour, markerfacecolor=face, clip_on=False)
         label = printable(f"{_MODES.get(row.workload.mode, f'{row.workload.mode} ')}{row.workload.batch_size}")
-        place = _free(axes, point, labels)
+        place = _free(_in_points(axes, point), marks, labels)
         axes.annotate(label, point, xytext=place, textcoords="offset points", fontsize=6, ha="center", va="center")
     ceiling, bandwidth = rows[0].ceiling or 0.0, rows[0].bandwidth or 0.0
     low, high = axes.get_xlim()
@@ -60,12 +61,24 @@ def _panel(axes: Axes, rows: Sequence[Limited], looks: Looks, *, every: Sequence
     axes.plot([low, ridge, high], [low * bandwidth, ceiling, ceiling], color=INK, linewidth=0.9)
 
 
-def _free(axes: Axes, point: tuple[float, float], labels: list[tuple[float, float]]) -> tuple[int, int]:
-    """The first place for a label that is free of all earlier `labels`, which it joins; else the freest."""
+def _in_points(axes: Axes, point: tuple[float, float]) -> tuple[float, float]:
+    """Where a panel shows a point, in typographic points."""
     x, y = axes.transData.transform(point) * 72 / axes.figure.dpi
+    return float(x), float(y)
+
+
+def _free(
+    mark: tuple[float, float], marks: Sequence[tuple[float, float]], labels: list[tuple[float, float]]
+) -> tuple[int, int]:
+    """The first place for a mark's label that is free of other `marks` and of earlier `labels`; else the freest.
+
+    The label joins `labels`.
+    """
+    x, y = mark
 
     def room(place: tuple[int, int]) -> float:
-        distances = (max(abs(x + place[0] - a) / _APART[0], abs(y + place[1] - b) / _APART[1]) for a, b in labels)
+        others = [*labels, *(other for other in marks if other != mark)]
+        distances = (max(abs(x + place[0] - a) / _APART[0], abs(y + place[1] - b) / _APART[1]) for a, b in others)
         return float(min([1.0, *distances]))
 
     chosen = max(_PLACES, key=room)

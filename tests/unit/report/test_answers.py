@@ -9,7 +9,7 @@ from fwbench import units
 from fwbench.compare.cases import cases, settings
 from fwbench.compare.parity import doubts
 from fwbench.compare.weighing import weigh
-from fwbench.report import calls, summary
+from fwbench.report import brief, calls, summary
 from fwbench.report.answers import answers, headline, table
 from fwbench.report.calls import break_evens
 from tests.unit.recorded import measured, metric, proof
@@ -32,6 +32,17 @@ def runs(*pairs):
     given = [record(measurement("torch", throughput=t), measurement("jax", throughput=j)) for t, j in pairs]
     (answer,) = answers(settings(given)[0].cases)
     return answer
+
+
+@pytest.mark.parametrize("of", [table, brief.table])
+def test_rows_that_differ_in_an_option_alone_say_so(of):
+    """Otherwise two answers of `--fwbench-set call=program,module` look alike."""
+    given = [measured(lane, call=call) for call in ("program", "module") for lane in ("torch", "jax")]
+    shown = of(answers(cases(given)))
+    place = [column.name for column in shown.columns].index("options")
+    assert [shown.texts(row)[place] for row in shown.rows] == ["", "module"]
+    alike = of(answers(cases(given[:2])))
+    assert "options" not in [column.name for column in alike.columns]
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,23 @@ def test_the_roofline_has_the_ceilings_as_lines_and_a_point_a_row():
     assert "roofline" not in drawn(measured("torch"))
 
 
+def test_a_label_of_the_roofline_lies_on_no_other_mark():
+    """The first place of a label is nine points right of its mark."""
+
+    def panel(beside):
+        first = counted("torch", ceiling=4e11, copy=1e10)
+        (axes,) = drawn(first, counted("jax", moved=1e8 / beside))["roofline"].figure.axes
+        return axes, [axes.transData.transform(label.xy) * 72 / axes.figure.dpi for label in axes.texts]
+
+    _, (one, other) = panel(1.5)
+    axes, marks = panel(1.5 ** (9 / (other - one)[0]))
+    assert (marks[1] - marks[0])[0] == pytest.approx(9, abs=0.5)
+    for label, own in zip(axes.texts, marks, strict=True):
+        for mark in marks:
+            across, up = abs(own + label.get_position() - mark)
+            assert across >= 9 or up >= 7
+
+
 def test_ceilings_and_limits_are_in_a_report_of_the_record_alone():
     from fwbench.report import contents
 

@@ -125,6 +125,15 @@ def test_no_horizontal_scroll_on_a_phone(golden, visit, scheme):
     assert page.evaluate("window.scrollX") == 0
 
 
+def test_a_figure_that_is_cut_shows_the_shadow_of_its_edge(golden, visit):
+    """The shadow is a background, which nothing of the figure may cover."""
+    page = visit(golden, width=375)
+    cut = "[...document.querySelectorAll('figure .scroll')].filter(each => each.scrollWidth > each.clientWidth)"
+    assert page.evaluate(f"{cut}.length")
+    ground = "getComputedStyle(each.querySelector('svg [id$=patch_1] path')).fill"
+    assert page.evaluate(f"{cut}.map(each => {ground})") == ["none"] * page.evaluate(f"{cut}.length")
+
+
 def test_light_and_dark_are_different_and_readable(golden, visit):
     def contrast(page, selector):
         """WCAG 2.2's contrast ratio of an element's text and what lies behind it."""
@@ -259,9 +268,9 @@ def test_it_works_for_a_keyboard_and_a_screen_reader(golden, visit):
     assert focused.inner_text() == "Skip to the answers"
     focused.press("Enter")
     assert page.evaluate("document.activeElement.id") == "answers-1"
-    table = page.get_by_role("table", name="Fastest by throughput")
+    table = page.get_by_role("table", name="First is the fastest lane by throughput")
     assert table.count() == 1
-    assert table.get_by_role("columnheader", name="fastest").get_by_role("button").count() == 1
+    assert table.get_by_role("columnheader", name="first", exact=True).get_by_role("button").count() == 1
     assert table.get_by_role("rowheader", name="resnet50").count() == 2
     picture = page.get_by_role("img", name="Throughput against batch size")
     assert "one line a lane" in page.locator(f"#{picture.get_attribute('aria-labelledby').split()[1]}").text_content()
