@@ -33,7 +33,8 @@ bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/strangers tests/unit tests/ext engines -n 2 --dist worksteal $(ARGS)
 	$(RUN) pytest lanes -n 2 $(ARGS)
-	$(RUN) pytest tests/correctness tests/training -n 2 $(ARGS)
+	$(RUN) pytest tests/training -n 2 $(ARGS)
+	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 
 # The long tests, too: every injected fault, with its table docs/evidence/faults.md, and ten thousand damaged records.
 test-all: test

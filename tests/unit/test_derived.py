@@ -1,5 +1,6 @@
 """What derived lanes share: the exporting process, its answers, and the program over what it wrote."""
 
+import contextlib
 import importlib
 import os
 import re
@@ -77,9 +78,25 @@ def again(program):
         return program.output()
 
 
+@contextlib.contextmanager
+def in_this_process():
+    """Let the exporting process work in this one: a process of its own imports PyTorch first."""
+
+    def run(command, **_):
+        exporting.main(Path(command[-1]))
+        return SimpleNamespace(returncode=0)
+
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derived.subprocess, "run", run)
+        yield
+    torch.set_num_threads(threads)
+
+
 def test_it_computes_what_the_network_computes(tmp_path):
     model = described()
-    shapes = FRAMEWORK.weight_shapes(model, model.sizes())
+    with in_this_process():
+        shapes = FRAMEWORK.weight_shapes(model, model.sizes())
     assert shapes == TORCH.weight_shapes(model, model.sizes())
     weights, moved = draw(model, shapes, 0), draw(model, shapes, 1)
     program = FRAMEWORK.build(workload(), model, weights)
@@ -99,7 +116,8 @@ def test_it_computes_what_the_network_computes(tmp_path):
         file.stat().st_size for file in program.folder.glob("exported/*") if file.name == "module.pt2"
     )
     assert program.folder.parent == tmp_path / "exports"
-    program.restart(moved)
+    with in_this_process():
+        program.restart(moved)
     other = again(program)
     assert np.array_equal(other, called(TORCH.build(workload("torch"), model, moved)))
     assert not np.array_equal(other, expected)
@@ -120,15 +138,9 @@ def test_the_lane_of_the_documents_runs_as_it_is_written_there(tmp_path, monkeyp
     assert (lane.name, lane.derived) == ("export", "torch")
     model = described()
     weights = draw(model, TORCH.weight_shapes(model, model.sizes()), 0)
-    program = frameworks.load(lane.adapter).build(workload("export"), model, weights)
+    with in_this_process():
+        program = frameworks.load(lane.adapter).build(workload("export"), model, weights)
     assert np.array_equal(called(program), called(TORCH.build(workload("torch"), model, weights)))
-
-
-def exported(command, **_):
-    threads = torch.get_num_threads()
-    exporting.main(Path(command[-1]))
-    torch.set_num_threads(threads)
-    return SimpleNamespace(returncode=0)
 
 
 @pytest.mark.parametrize(
@@ -141,11 +153,9 @@ def exported(command, **_):
     ],
 )
 def test_what_fails_is_one_sentence(monkeypatch, network, wanted, error, sentence):
-    """The exporting process works in this one."""
     monkeypatch.setenv("DERIVED_LANE", wanted)
-    monkeypatch.setattr(derived.subprocess, "run", exported)
     weights = draw(described(), TORCH.weight_shapes(described(), described().sizes()), 0)
-    with pytest.raises(error) as raised:
+    with in_this_process(), pytest.raises(error) as raised:
         FRAMEWORK.build(workload(), described(network), weights)
     assert sentence in str(raised.value)
     assert str(raised.value).isprintable()

@@ -109,20 +109,26 @@ def test_a_folder_that_becomes_full_takes_no_half_folder(tmp_path, fault):
     fault(ROOM, "TMPDIR becomes full", output.strip().rpartition("\n")[2])
 
 
-@pytest.mark.parametrize("kind", ["is gone", "is a file", "takes no folder"])
-def test_a_folder_that_cannot_be_used_is_one_sentence_for_the_run(noops, fault, kind):
-    path = noops.path / "tmp"
-    if kind == "is a file":
-        path.touch()
+@pytest.mark.parametrize("kind", ["is a file", "takes no folder"])
+def test_a_folder_that_cannot_be_used_is_one_sentence(tmp_path, monkeypatch, fault, kind):
+    path = tmp_path / "tmp"
+    path.touch()
+    monkeypatch.setattr(tempfile, "tempdir", "/proc" if kind == "takes no folder" else str(path))
+    with pytest.raises(UserError) as refused:
+        Scratch()
+    fault(ROOM, f"TMPDIR {kind}", told(str(refused.value)))
+
+
+def test_a_folder_that_is_gone_is_one_sentence_for_the_run(noops, fault):
     # Later than pytest's own.
-    gone = "/proc" if kind == "takes no folder" else str(path)
+    gone = str(noops.path / "tmp")
     hook = f"import tempfile\n\ndef pytest_runtest_setup(item):\n    tempfile.tempdir = {gone!r}\n"
     noops.makeconftest(f'pytest_plugins = ["fwbench.plugin"]\n{hook}')
     done = run(noops, "--benchmark-only", *FAST)
     assert done.ret == 2
     output = "\n".join(done.outlines)
     assert not re.search(r"^(FAILED|ERROR)", output, re.MULTILINE)
-    fault(ROOM, f"TMPDIR {kind}", told(output))
+    fault(ROOM, "TMPDIR is gone", told(output))
 
 
 def test_no_folder_is_left_where_its_note_cannot_be_written(tmp_path, monkeypatch):
