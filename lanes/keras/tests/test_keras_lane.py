@@ -34,11 +34,15 @@ BENCHMARKS = """
 import fwbench
 
 image, inputs = fwbench.image(32, 32, 3), {"tokens": fwbench.tokens(8, vocabulary=50), "mask": fwbench.uniform(8)}
-models = [fwbench.Model(name, tensorflow=f"keras_nets:{name}", inputs=image) for name in ("TinyNext", "Skewed")]
-models.append(fwbench.Model("two", tensorflow="keras_nets:two", inputs=inputs, output="scores"))
+right, skewed = (fwbench.Model(name, tensorflow=f"keras_nets:{name}", inputs=image) for name in ("TinyNext", "Skewed"))
+two = fwbench.Model("two", tensorflow="keras_nets:two", inputs=inputs, output="scores")
 
-@fwbench.benchmark(*models, modes=["inference"], batch_sizes=[4], lanes=["tensorflow", "keras-jax", "keras-torch"])
+@fwbench.benchmark(right, two, modes=["inference"], batch_sizes=[4], lanes=["tensorflow", "keras-jax", "keras-torch"])
 def test_speed(fwbench_measure):
+    fwbench_measure()
+
+@fwbench.benchmark(skewed, modes=["inference"], batch_sizes=[4], lanes=["tensorflow", "keras-jax"])
+def test_skewed(fwbench_measure):
     fwbench_measure()
 """
 
@@ -89,4 +93,4 @@ def test_a_run_holds_them_against_tensorflow(path, ran):
     rows, _, said = ran(BENCHMARKS, path=[path])
     evidence = {(row[0], row[3]): row[-1] for row in rows if row[3] != "tensorflow"}
     assert evidence.pop(("Skewed", "keras-jax")) == "different", said
-    assert list(evidence.values()) == ["checked"] * 5, said
+    assert list(evidence.values()) == ["checked"] * 4, said
