@@ -224,9 +224,8 @@ def _left_out(measured: Sequence[Measurement]) -> Iterator[str]:
     short = [m for m in measured if m.settings.get(LEFT_OUT) and (m.value("latency_p50") or _SHORT) < _SHORT]
     for jit, of in grouped(short, lambda m: m.settings[LEFT_OUT]).items():
         yield (
-            f"{_ids(of)}: a call is that of the compiled program with the network's arrays; what {jit} does at each "
-            "call is left out, and can take longer than these calls: --fwbench-set call=program,module measures both "
-            '(docs/method.md, "What a call leaves out")'
+            f"{_ids(of)}: what {jit} does at each call is left out, and can take longer than the call: "
+            '--fwbench-set call=program,module measures both (docs/method.md, "What a call leaves out")'
         )
 
 

@@ -45,6 +45,8 @@ _UNSATISFIABLE = 1
 _BARE = ("--quiet", "--no-header", "--no-annotate")
 # Extras that require such packages are an accelerator's.
 _ACCELERATORS = re.compile(r"cuda|nvidia|rocm|tpu")
+# A folder with links to what an interpreter below has. Its name tells who asks that a module in it is an installed one.
+_BELOW = "below-{}/site-packages"
 _CHANGES = re.compile(r"change.?log|release.?notes|changes|history|what'?s new", re.IGNORECASE)
 
 
@@ -193,7 +195,7 @@ def environment(name: str, version: str, python: str) -> Environment:
     # The key lists what is in the folders, as an environment has links to it. Keys are of one length, since a path's
     # length moves what lies behind it in memory.
     listed = {each: sorted(os.listdir(each)) for each in folders if os.path.isdir(each)}
-    made = cache / hashlib.sha256(json.dumps([python, pins, listed]).encode()).hexdigest()[:16]
+    made = cache / hashlib.sha256(json.dumps([python, pins, listed, _BELOW]).encode()).hexdigest()[:16]
     if not made.exists():
         with files.writing("free space there, or name another folder by XDG_CACHE_HOME"):
             cache.mkdir(parents=True, exist_ok=True)
@@ -233,7 +235,7 @@ def _install(folder: Path, python: str, pins: list[str]) -> None:
 
 
 def _below(environment: Path, number: int) -> Path:
-    return environment / f"below-{number}"
+    return environment / _BELOW.format(number)
 
 
 def _put_over(environment: Path, folders: Sequence[str], replaced: Sequence[Distribution]) -> None:
@@ -245,7 +247,8 @@ def _put_over(environment: Path, folders: Sequence[str], replaced: Sequence[Dist
             _link(Path(folder), _below(environment, number), files, parts)
     # Unlike a plain path, `addsitedir` also reads that folder's own .pth files. A comprehension would not see `site`:
     # Python 3.11 runs it as a function of its own.
-    added = "; ".join(f"site.addsitedir(f'{{sys.prefix}}/below-{number}')" for number in range(len(folders)))
+    places = map(_BELOW.format, range(len(folders)))
+    added = "; ".join(f"site.addsitedir(f'{{sys.prefix}}/{place}')" for place in places)
     text = f"import site, sys; {added}\n"
     (_site_packages(environment) / "below.pth").write_text(text, encoding="utf-8")
 
@@ -255,7 +258,7 @@ def _link(folder: Path, to: Path, without: Set[Path], parts: Set[Path]) -> None:
 
     Otherwise Python would import a replaced package that has `__init__.py` in place of the release's that has none.
     """
-    to.mkdir()
+    to.mkdir(parents=True)
     for each in folder.iterdir():
         if each in parts and each.is_dir():
             _link(each, to / each.name, without, parts)

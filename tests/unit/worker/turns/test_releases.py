@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from fwbench.errors import UserError
+from fwbench.parity.sources import _INSTALLED
 from fwbench.worker.turns import releases, sides
 from fwbench.worker.turns.releases import between, environment
 
@@ -133,6 +134,14 @@ def test_all_else_stays_as_it_is(below):
     assert {each.name for each in Path(made.folders[0]).glob("*.py")} >= {"framework.py", "compiler.py"}
     assert not (Path(made.folders[0]) / "layers.py").exists()
     assert has(below, "framework") == "1.1"
+
+
+def test_what_is_below_counts_as_installed_and_not_as_the_users_own(below):
+    """Proofs, records and choices tell both by their folders; a user's own sources are all read and parsed."""
+    code = "import alone, framework; print(alone.__file__); print(framework.__file__)"
+    made = environment("framework", "2.0", below)
+    printed = subprocess.run([made.python, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert [bool(_INSTALLED & {*Path(place).parts}) for place in printed.split()] == [True, True]
 
 
 def test_an_extra_that_is_installed_goes_along(below):
