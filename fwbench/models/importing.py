@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+# Folders of installed distributions.
+INSTALLED = frozenset({"site-packages", "dist-packages"})
 # Codes for bold letters and colours, which Keras puts into its messages.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _FWBENCH = str(Path(__file__).parents[1])
@@ -91,6 +93,7 @@ def described(error: BaseException) -> str:
     rest = lines[1:] if len(lines) > 1 and lines[0].startswith("Exception encountered when calling") else lines
     message = rest[0].strip()[:300] if rest else ""
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    others = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), _FWBENCH, "<")
-    own = [frame for frame in frames if not frame.filename.startswith(others)] or frames
+    others = (sysconfig.get_path("stdlib"), _FWBENCH, "<")
+    users = (frame for frame in frames if not INSTALLED & {*Path(frame.filename).parts})
+    own = [frame for frame in users if not frame.filename.startswith(others)] or frames
     return f"{text} ({own[-1].filename}, line {own[-1].lineno})" if own else text

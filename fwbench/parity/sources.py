@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from fwbench.models.importing import split
+from fwbench.models.importing import INSTALLED, split
 
-# Folders of installed distributions; a distribution's version stands for its modules.
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 # The modules of fwbench that a network can consist of: the suite's own networks and the layers that it offers.
 _NETWORKS = "fwbench.frameworks."
 # The exceptions of `ast.parse`; some come from a null byte, or from an expression of thousands of terms.
@@ -79,7 +77,7 @@ def _file(module: str) -> Path | str | None:
         return None
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     file = Path(spec.origin) if spec.origin and spec.has_location else None
-    if top != "fwbench" and any(_INSTALLED & set(path.parts) for path in (file, *folders) if path):
+    if top != "fwbench" and any(INSTALLED & set(path.parts) for path in (file, *folders) if path):
         return _distribution(top)
     for part in parts:
         candidates = [path for folder in folders for path in (folder / part / "__init__.py", folder / f"{part}.py")]

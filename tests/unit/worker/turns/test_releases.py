@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from fwbench.errors import UserError
-from fwbench.parity.sources import _INSTALLED
+from fwbench.models.importing import INSTALLED
 from fwbench.worker.turns import releases, sides
 from fwbench.worker.turns.releases import between, environment
 
@@ -141,7 +141,7 @@ def test_what_is_below_counts_as_installed_and_not_as_the_users_own(below):
     code = "import alone, framework; print(alone.__file__); print(framework.__file__)"
     made = environment("framework", "2.0", below)
     printed = subprocess.run([made.python, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert [bool(_INSTALLED & {*Path(place).parts}) for place in printed.split()] == [True, True]
+    assert [bool(INSTALLED & {*Path(place).parts}) for place in printed.split()] == [True, True]
 
 
 def test_an_extra_that_is_installed_goes_along(below):
