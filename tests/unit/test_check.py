@@ -84,6 +84,7 @@ JUDGED = [
     (judging.agreement, ("torch", processes(1.0, 1.2)), "warning", "20.0% apart"),
     (judging.agreement, ("torch", processes(1.0, 1.99)), "warning", "99.0% apart"),
     (judging.agreement, ("torch", processes(2.01, 1.0)), "bad", "101.0% apart"),
+    (judging.agreement, ("torch", processes(1.0, 405.2)), "bad", "405 times apart"),
     # A third decides whether the second stood apart by accident.
     (judging.agreement, ("torch", processes(1.0, 2.5, 1.1)), "warning", "150.0% apart"),
     (judging.agreement, ("torch", processes(2.1, 4.5, 1.0)), "bad", "350.0% apart"),

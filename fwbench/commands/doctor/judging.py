@@ -55,7 +55,7 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
             return Finding(subject, found, _after(lane, process), bad=True)
     medians = sorted(quantile(process.samples, 50) for process in processes)
     apart = medians[-1] / medians[0]
-    found = f"{' and '.join(map(units.seconds, medians))}, {apart - 1:.1%} apart"
+    found = f"{' and '.join(map(units.seconds, medians))}, {text.change(apart, '{:.1%}'.format)} apart"
     if apart <= 1 + _COUNTED:
         return Finding(subject, found)
     step = "trust several processes rather than one: --fwbench-set=processes=5, or compare by --fwbench-against"

@@ -121,7 +121,8 @@ class _Ranks(Conversation):
             places.append(f"rank {rank} {stacks.place or 'did not tell where it was'}")
             texts.append(f"Rank {rank}:\n{stacks.text}")
         during = f"during {self.stage}" if self.stage else "before their first stage"
-        sentence = f"no result within the deadline of {limit:g} s; the ranks were killed {during}: {'; '.join(places)}"
+        killed = f"the ranks were killed {during}: {'; '.join(places)}"
+        sentence = f"no result within the deadline of {limit:.4g} s; {killed}"
         return Failure("timed_out", sentence, self.stage, "\n".join([said.strip(), *texts]).strip())
 
 
