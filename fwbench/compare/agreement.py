@@ -19,7 +19,9 @@ from fwbench.record.plain import PlainTest
 from fwbench.record.sketch import STEPS, UNIT, Sketch
 from fwbench.record.workload import Workload
 
-QUANTITIES = ("output", "loss", "gradients", "updates", "statistics")
+QUANTITIES = ("output", "loss", "gradients", "updates", "statistics", "metrics", "moments", "state")
+# Those of a training step of the user's own, whose state may hold arrays that another framework's lacks.
+_OWN = ("updates", "metrics", "moments", "state")
 
 # Two results may differ by `MOVEMENTS` times the movement for one rounding unit of the weights, and by `UNITS` rounding
 # units in any case. `docs/evidence/checks.py` measures the distances of right lanes and of wrong ones.
@@ -37,6 +39,8 @@ CORRECTED = 2.0**-12
 # If the bound is above `_BLUNT`, agreement is no evidence. If it reaches `_BLIND`, as that of noise does, only NaN is a
 # difference.
 _BLUNT, _BLIND = 0.25, 1.0
+# Quantities of which a single number may move little by chance in one program alone.
+_BY_LARGER = ("loss", "gradients", "updates", "metrics", "moments", "state")
 # In a random training step, what moves by more times the move of the weights than this depends on random layers.
 _REACHED = 64.0
 # Standard errors by which the mean losses of two random training steps may differ: with 8 draws each, Student's t
@@ -55,6 +59,7 @@ class Agreement:
         difference: relative L2 there.
         bound: on it.
         reason: why they say nothing, or what differs besides numbers; else empty.
+        beside: what was not compared, as one program alone has it.
     """
 
     agrees: bool | None
@@ -63,6 +68,7 @@ class Agreement:
     difference: float = 0.0
     bound: float = 0.0
     reason: str = ""
+    beside: str = ""
 
     def __str__(self) -> str:
         """Half a sentence."""
@@ -70,7 +76,8 @@ class Agreement:
             return self.reason
         what = f"{_WORDS[self.quantity]}{f' of {self.name}' if self.name else ''}"
         verb = "agree" if self.agrees else "differ"
-        return f"{what} {verb} {'within' if self.agrees else 'by'} {self.difference:.1e} (bound {self.bound:.0e})"
+        bound = f"{'within' if self.agrees else 'by'} {self.difference:.1e} (bound {self.bound:.0e})"
+        return f"{what} {verb} {bound}{f'; not compared: {self.beside}' if self.beside else ''}"
 
 
 _WORDS = {
@@ -80,6 +87,9 @@ _WORDS = {
     "gradients": "gradients",
     "updates": "updates",
     "statistics": "running statistics",
+    "metrics": "metrics",
+    "moments": "moments",
+    "state": "states",
 }
 
 _SILENT = "the record does not say what was computed"
@@ -183,26 +193,63 @@ def _moves(measurement: Measurement) -> bool:
 
 
 def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], second: Mapping[str, Any]) -> Agreement:
-    precision = one.workload.precision
+    precision = _coarsest(one.workload.precision, first, second)
     random = ["draws" in check for check in (first, second)]
     if any(random) and not all(random):
         return _alone(*((one, other) if random[0] else (other, one)))
     judged = []
+    beside: dict[str, None] = {}
     if all(random):
         judged += _draws(first["draws"], second["draws"], UNIT[precision])
     for quantity in QUANTITIES:
         if quantity in first and quantity in second and not (quantity == "loss" and all(random)):
             pair = Sketch.from_json(first[quantity]), Sketch.from_json(second[quantity])
+            if "metrics" in first and quantity in _OWN:
+                beside |= _alone_in(one, other, *pair)
+                if not (pair := _shared(*pair))[0].names:
+                    continue
             judged += _groups(quantity, *pair, precision, random=all(random))
     if not judged:
         return Agreement(None, reason="what they computed is zero everywhere, or moves too far to be compared")
     # One that is no number is the worst of all.
     worst = max(judged, key=lambda part: np.nan_to_num(part.difference / part.bound, nan=math.inf))
+    worst = replace(worst, beside=", ".join(beside))
     if math.isfinite(worst.difference):
         return worst
     lanes = [m.workload.lane for m, check in ((one, first), (other, second)) if not _finite(check, worst)]
     what = f"{_WORDS[worst.quantity]}{f' of {worst.name}' if worst.name else ''}"
     return replace(worst, reason=f"{what} are not finite (NaN or infinity) in {' and in '.join(lanes)}")
+
+
+def _coarsest(precision: str, *checks: Mapping[str, Any]) -> str:
+    """The least exact of a workload's precision and those that steps of the user's own compute in."""
+    named = [precision, *(check["precision"] for check in checks if check.get("precision") in UNIT)]
+    return max(named, key=lambda name: UNIT[name])
+
+
+def _shared(one: Sketch, other: Sketch) -> tuple[Sketch, Sketch]:
+    """The groups that both sketches have."""
+    names = tuple(name for name in one.names if name in other.names)
+    first, second = (
+        Sketch(names, *(array[[sketch.names.index(name) for name in names]] for array in _arrays(sketch)))
+        for sketch in (one, other)
+    )
+    return first, second
+
+
+def _arrays(sketch: Sketch) -> tuple[NDArray[np.float32], ...]:
+    return sketch.slots, sketch.norms, sketch.moved
+
+
+def _alone_in(one: Measurement, other: Measurement, first: Sketch, second: Sketch) -> dict[str, None]:
+    """What one program alone has of a quantity: `scale (torch)`."""
+    sides = ((one, first, second), (other, second, first))
+    return {
+        f"{name.partition('.')[0].partition(', step ')[0]} ({measurement.workload.lane})": None
+        for measurement, own, others in sides
+        for name in own.names
+        if name not in others.names
+    }
 
 
 def _finite(check: Mapping[str, Any], where: Agreement) -> bool:
@@ -257,15 +304,17 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
     unit = UNIT[precision]
     least, share = UNITS * unit, MOVEMENTS / STEPS[precision]
     coarse = STEPS[precision] == 1
-    if quantity == "gradients":
+    if quantity in ("gradients", "moments"):
         least, share = COARSE if coarse else least, KINKS
+    elif quantity == "state":
+        least, share = COARSE if coarse else max(least, CORRECTED), KINKS
     elif quantity == "updates":
         least, share = math.inf if coarse else max(least, CORRECTED), KINKS
     if random:
         # What other draws have moved is no multiple of a rounding unit.
         share = max(share, KINKS)
     # By chance a single number, or a gradient that is zero but for rounding, may move little in one program alone.
-    moved = larger if random or quantity in ("loss", "gradients", "updates") else typical
+    moved = larger if random or quantity in _BY_LARGER else typical
     # An update may be noise, as it is rounded to its weight's format. Of noise, three slots estimate the length to a
     # factor of two alone.
     blind = _BLUNT if quantity == "updates" else _BLIND

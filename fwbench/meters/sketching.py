@@ -35,7 +35,16 @@ Array = NDArray[Any]
 # Slots of an output or a loss, and of each group of gradients, updates or statistics; and the largest number of groups
 # of each quantity. A record grows by less than 8 KiB with these.
 _WIDE, _NARROW = 256, 3
-_GROUPS = {"output": 1, "loss": 1, "gradients": 160, "updates": 40, "statistics": 48}
+_GROUPS = {
+    "output": 1,
+    "loss": 1,
+    "gradients": 160,
+    "updates": 40,
+    "statistics": 48,
+    "metrics": 48,
+    "moments": 40,
+    "state": 24,
+}
 # Slots by which two runs are compared; a sketch sums these to as few as above, so that both counts divide it.
 _FINE = 768
 # Numbers that get their signs at once.

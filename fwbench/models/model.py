@@ -58,6 +58,10 @@ class Model:
             arrays. A function gets `batch_size` and those of the axes that its signature names. With a state the
             network's call takes it as `state` and returns the pair (output, state); without one, where `state` is
             None, it computes the whole sequence at once, and returns a pair, too.
+        train_step: import paths by framework to training steps of the user's own, with which `train_step` measures in
+            place of fwbench's. A step takes a state and a batch (a dict of the inputs by name, `inputs` where there is
+            only one, and of `targets` where the model declares any) and returns the pair (state, metrics).
+        train_state: import paths by framework to functions that make such a step's state of the network.
         networks: import paths by framework: `torch="mine.net:Net", jax="mine.flax_net:Net"`. Several networks in one
             framework have names: `torch={"eager": "mine.net:Net", "fused": "mine.fused:Net"}`. Each is measured, in
             lanes such as `torch:fused`; the first one stands for the framework in proofs, and its weights have the
@@ -90,6 +94,8 @@ class Model:
         proof_batch: int | None = None,
         checkpoint: str | None = None,
         state: Mapping[str, str] = MappingProxyType({}),
+        train_step: Mapping[str, str] = MappingProxyType({}),
+        train_state: Mapping[str, str] = MappingProxyType({}),
         **networks: str | Mapping[str, str],
     ) -> None:
         self.name = name
@@ -121,6 +127,8 @@ class Model:
         self.proof_batch = proof_batch
         self.checkpoint = checkpoint
         self.state = dict(state)
+        self.train_step = dict(train_step)
+        self.train_state = dict(train_state)
         try:
             self._check()
         except ValueError as error:
@@ -136,7 +144,8 @@ class Model:
                 if not isinstance(name, str) or not _NAME.fullmatch(name):
                     raise ValueError(f"{name!r} names a network in {framework}; use letters, digits, _, ., + and -")
         losses = self.loss.values() if isinstance(self.loss, dict) else ()
-        for path in (*self.paths, *losses, *self.state.values()):
+        steps = (*self.train_step.values(), *self.train_state.values())
+        for path in (*self.paths, *losses, *self.state.values(), *steps):
             importing.split(path)
         if isinstance(self.weights, str):
             importing.split(self.weights)
@@ -169,6 +178,7 @@ class Model:
                 f"{unknown[0]!r} is the name of no axis: add it to axes, as in axes={{{unknown[0]!r}: 128}}"
             )
         self._check_state()
+        self._check_step()
         if wrong := sorted(set(self.tolerance) - set(QUANTITIES)):
             raise ValueError(f"unknown quantity {wrong[0]!r} in tolerance: choose from {', '.join(QUANTITIES)}")
 
@@ -183,6 +193,14 @@ class Model:
         if self.state and "state" in self.inputs:
             raise ValueError("the call of a model with a state takes that as `state`: rename the input")
 
+    def _check_step(self) -> None:
+        if self.train_step.keys() != self.train_state.keys():
+            raise ValueError("train_step and train_state name functions in the same frameworks: a step, and its state")
+        if unknown := sorted(set(self.train_step) - set(self.networks)):
+            raise ValueError(f"train_step names {unknown[0]!r}, in which the model has no network")
+        if self.train_step and {"inputs", "targets"} & set(self.inputs):
+            raise ValueError("a training step's batch has `inputs` and `targets` of its own: rename the input")
+
     def _arrays(self) -> Iterator[Input]:
         yield from self.inputs.values()
         if self.targets:
@@ -193,6 +211,11 @@ class Model:
         """The import paths of all its networks."""
         named = (path for of in self.variants.values() for path in of.values())
         return list(dict.fromkeys((*self.networks.values(), *named)))
+
+    def functions(self, framework: str) -> list[str]:
+        """The import paths of a framework's functions besides its network: its loss and its training step."""
+        by_framework = (self.loss if isinstance(self.loss, dict) else {}, self.train_step, self.train_state)
+        return [paths[framework] for paths in by_framework if framework in paths]
 
     @property
     def reference(self) -> str:
@@ -233,9 +256,10 @@ class Model:
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON primitives."""
         fields = {name: value for name, value in vars(self).items() if name not in ("inputs", "targets", "variants")}
-        # Left out where it is empty, so that the proofs of models without a state still hold.
-        if not self.state:
-            del fields["state"]
+        # Left out where they are empty, so that the proofs of models without them still hold.
+        for name in ("state", "train_step", "train_state"):
+            if not fields[name]:
+                del fields[name]
         return {
             **fields,
             **({"variants": self.variants} if self.variants else {}),

@@ -4,6 +4,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -302,6 +303,18 @@ class Side(ABC):
             ModelError: the model names no state in the framework, or the network does not take it.
         """
         raise ModelError(f"{type(self).__name__} runs no model with a state")
+
+    @staticmethod
+    def widened() -> AbstractContextManager[dict[str, None]]:
+        """A context in which training steps of the user's own compute in float64 what they cast to a lower format.
+
+        Returns:
+            It has what was changed in the steps that ran within it, as half sentences.
+
+        Raises:
+            ModelError: the framework runs no such steps.
+        """
+        raise ModelError("no training step of a model's own runs in this framework")
 
     def may_draw(self) -> bool:
         """Whether the program draws random numbers in training mode; default: the lane has no random layers."""

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped, unused-ignore]
+from jax._src.lax import lax
 from jax.interpreters import partial_eval
 
 from fwbench.frameworks.jax import convolutions, networks
@@ -143,6 +144,30 @@ class JaxSide(Side):
         paths = jax.tree_util.tree_leaves_with_path(state)
         named = {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in paths}
         return Stepped(outputs, named)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def widened() -> Iterator[dict[str, None]]:
+        changed: dict[str, None] = {}
+        cast, settings = lax._convert_element_type, ("jax_enable_x64", "jax_default_matmul_precision")
+        config: Any = jax.config
+        before = {name: getattr(config, name) for name in settings}
+
+        def wide(operand: Any, new_dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if new_dtype is not None and jnp.issubdtype(new_dtype, jnp.floating):
+                if jnp.dtype(new_dtype).itemsize < 4:
+                    changed["computes in float64 what jax casts to a format of 16 bits"] = None
+                new_dtype = np.dtype(np.float64)
+            return cast(operand, new_dtype, *args, **kwargs)
+
+        config.update("jax_enable_x64", True)
+        lax._convert_element_type = wide
+        try:
+            yield changed
+        finally:
+            lax._convert_element_type = cast
+            for name, value in before.items():
+                config.update(name, value)
 
     def may_draw(self) -> bool:
         return self._depends_on_key(self._drawn)

@@ -235,7 +235,7 @@ def _sources(model: Model, candidate: str) -> dict[str, Sources]:
     """By framework, the sources behind all import paths of its side of the model."""
     by_framework = {}
     for framework in (model.reference, candidate):
-        paths = [model.networks[framework], _loss(model, framework), model.state.get(framework, "")]
+        paths = [model.networks[framework], *model.functions(framework), model.state.get(framework, "")]
         if isinstance(model.weights, str) and framework != model.reference:
             paths.append(model.weights)
         by_framework[framework] = sources(path for path in paths if ":" in path)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.utils import clip_grad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwbench.frameworks.faults import faults
@@ -62,6 +63,29 @@ class Hardsigmoid(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu6(x + 3) / 6
+
+
+class Widened(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
+    """Makes float64 of each cast to a lower format. Autocast leaves float64 as it is by itself.
+
+    Args:
+        changed: notes whether there were any.
+    """
+
+    def __init__(self, changed: dict[str, None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self._changed = changed
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        dtype = kwargs.get("dtype")
+        if func is aten._to_copy.default and dtype is not None and dtype.is_floating_point:
+            kwargs["dtype"] = torch.float64
+            if dtype.itemsize < 4:
+                self._changed["computes in float64 what torch casts to a format of 16 bits"] = None
+        return func(*args, **kwargs)
 
 
 class Expected(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
@@ -170,6 +194,26 @@ class TorchSide(Side):
                     _differentiate(loss)
                     descent.step()
         return np.array(losses)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def widened() -> Iterator[dict[str, None]]:
+        changed: dict[str, None] = {}
+        before, clipping = torch.get_default_dtype(), clip_grad._clip_grads_with_norm_
+
+        def clip(parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
+            changed["clips in torch without the 1e-6 that clip_grad_norm_ adds to the norm"] = None
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            torch._foreach_mul_(gradients, torch.clamp(max_norm / total_norm, max=1.0))
+
+        torch.set_default_dtype(torch.float64)
+        clip_grad._clip_grads_with_norm_ = clip  # type: ignore[assignment, unused-ignore]
+        try:
+            with Widened(changed):
+                yield changed
+        finally:
+            torch.set_default_dtype(before)
+            clip_grad._clip_grads_with_norm_ = clipping
 
     def may_draw(self) -> bool:
         return self._draws(randomness=True)

@@ -206,8 +206,8 @@ def _followed(models: Sequence[Model], project: Project) -> tuple[dict[str, str]
     try:
         for model in models:
             if model != CATALOG.get(model.name):
-                losses = [] if isinstance(model.loss, str) else model.loss.values()
-                paths = (*complete(model).networks.values(), *model.paths, *losses)
+                functions = (path for framework in model.networks for path in model.functions(framework))
+                paths = (*complete(model).networks.values(), *model.paths, *functions)
                 parts = sources(path for path in paths if ":" in path)
                 files |= parts.files
                 imported[model.name] = list(parts.distributions)

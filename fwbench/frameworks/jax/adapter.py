@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.frameworks import own_steps
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.networks import initial, network
 from fwbench.frameworks.jax.options import chosen
+from fwbench.frameworks.jax.own_step import OwnStep
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward, OfModule, precision
 from fwbench.frameworks.jax.stateful import Stateful
 from fwbench.frameworks.jax.training import TrainStep
@@ -55,6 +57,8 @@ class Jax(Framework):
             return reason
         if workload.call == "module" and (workload.mode != "inference" or workload.devices > 1 or workload.target):
             return "call=module is measured in inference, on one device"
+        if reason := own_steps.lacking(model, workload, "jax"):
+            return reason
         if workload.mode == "fit" and not classifies(model):
             return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
         if workload.mode in TRAINING and isinstance(model.loss, dict) and "jax" not in model.loss:
@@ -80,6 +84,8 @@ class Jax(Framework):
             return OfModule(workload, model, weights)
         if workload.mode in _FORWARD:
             return _FORWARD[workload.mode](workload, model, weights, self.ranks)
+        if model.train_step:
+            return OwnStep(workload, model, weights)
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:

@@ -54,6 +54,8 @@ class TensorFlow(Framework):
             return f"{model.name} names no network in TensorFlow"
         if workload.mode not in ("inference", *TRAINING):
             return f"the TensorFlow lanes have no mode {workload.mode!r}"
+        if workload.mode in TRAINING and model.train_step:
+            return f"the TensorFlow lanes take no training step of a model's own, and {model.name} has one"
         if workload.target:
             return "TensorFlow cannot compile for a GPU that is not here"
         if workload.mode == "fit" and not classifies(model):

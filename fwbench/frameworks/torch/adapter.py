@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from fwbench.frameworks import own_steps
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
 from fwbench.frameworks.torch.networks import initial, network, shapes
+from fwbench.frameworks.torch.own_step import OwnStep
 from fwbench.frameworks.torch.program import DTYPE, compile_mode, device_of, memory_format
 from fwbench.frameworks.torch.rotating import RotatingInference
 from fwbench.frameworks.torch.staging import StagedTraining, StagedWholeStep
@@ -47,6 +49,8 @@ class Torch(Framework):
             return f"the PyTorch lanes have no mode {workload.mode!r}"
         if reason := stateful.lacking(model, workload, "torch"):
             return reason
+        if reason := own_steps.lacking(model, workload, "torch"):
+            return reason
         if workload.mode == "fit" and not classifies(model):
             return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
         if workload.mode in TRAINING and isinstance(model.loss, dict) and "torch" not in model.loss:
@@ -64,6 +68,8 @@ class Torch(Framework):
                 return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
             if torch.cuda.get_device_capability() < (8, 0):
                 return f"{torch.cuda.get_device_name()} has no TF32 arithmetic: ask for fp32 or bf16"
+        if workload.lane == LANE and model.train_step:
+            return f"the lane {LANE} compiles fwbench's own step: measure torch-compile"
         if workload.lane == LANE and (workload.mode not in TRAINING or workload.accumulate > 1 or workload.remat):
             return f"the lane {LANE} compiles training steps, without accumulation and remat: measure torch-compile"
         if workload.mode in TRAINING:
@@ -86,6 +92,8 @@ class Torch(Framework):
             return Stateful(workload, model, weights)
         if workload.mode == "inference":
             return RotatingInference(workload, model, weights, self.ranks)
+        if model.train_step:
+            return OwnStep(workload, model, weights)
         staged = workload.mode == "fit" and workload.device == "gpu"
         if workload.lane == LANE:
             return (StagedWholeStep if staged else WholeStep)(workload, model, weights, horizon)

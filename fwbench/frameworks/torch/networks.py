@@ -47,7 +47,7 @@ def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
     """
     with Deferred() as deferred:
         built = _built(model, sizes, seed=0)
-    deferred.finish(_state(built).values())
+    deferred.finish(weights_of(built).values())
     return built
 
 
@@ -124,7 +124,7 @@ def _takes_inputs(definition: Callable[..., Any], model: Model, sizes: Mapping[s
     )
 
 
-def _state(module: torch.nn.Module) -> dict[str, Tensor]:
+def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
     """The tensors that hold canonical weights by name: parameters (tied ones once) and running statistics."""
     parameters = {name: tensor for name, tensor in module.named_parameters() if tensor.is_floating_point()}
     buffers = module.named_buffers()
@@ -133,7 +133,7 @@ def _state(module: torch.nn.Module) -> dict[str, Tensor]:
 
 def shapes(module: torch.nn.Module) -> dict[str, Shape]:
     """Canonical name to shape of every parameter, tied ones once, and of every running statistic."""
-    return {name: tuple(tensor.shape) for name, tensor in _state(module).items()}
+    return {name: tuple(tensor.shape) for name, tensor in weights_of(module).items()}
 
 
 def load_weights(module: torch.nn.Module, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -159,14 +159,14 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, NDArray[Any]]) -
         module.double()
     else:
         module.float()
-    for name, tensor in _state(module).items():
+    for name, tensor in weights_of(module).items():
         # Not copied into the parameter's own memory, which has not been touched yet: NumPy's is ready sooner.
         tensor.data = torch.from_numpy(np.array(weights[name], order="C")).to(tensor.device)
 
 
 def export_weights(module: torch.nn.Module) -> Weights:
     """The module's state in canonical form on the host: float32, or float64 where the module has that."""
-    tensors = {name: tensor.detach().cpu() for name, tensor in _state(module).items()}
+    tensors = {name: tensor.detach().cpu() for name, tensor in weights_of(module).items()}
     return {
         name: np.array((tensor if tensor.dtype is torch.float64 else tensor.float()).contiguous().numpy())
         for name, tensor in tensors.items()

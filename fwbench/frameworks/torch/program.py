@@ -54,6 +54,8 @@ class Placed(Program):
 
     # Whether a step exchanges anything between ranks.
     communicates = False
+    # The user's code that a step calls, for sentences.
+    blamed = "network"
     restarts_in_place = True
 
     def __init__(
@@ -64,27 +66,33 @@ class Placed(Program):
         self.lane = workload.lane
         set_precision(workload.precision)
         self.settings: dict[str, Any] = {"precision_mode": workload.precision}
-        module = network(model, stateful.sizes(model, workload))
-        load_weights(module, weights)
-        if dtype is torch.bfloat16:
-            module = module.bfloat16()
-        elif dtype is torch.float64:
-            module = module.double()
-        module = module.to(self.device)
         self.memory_format = memory_format(workload)
         if any(given.image for given in model.inputs.values()):
-            module = module.to(memory_format=self.memory_format)
             self.settings["memory_format"] = str(self.memory_format).removeprefix("torch.").removesuffix("_format")
         if self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True
             self.settings["cudnn.benchmark"] = True
-        self.module = module
         self.dtype = dtype
         self.model = model
+        self.sizes = stateful.sizes(model, workload)
+        self.module = self._module(weights)
         # This process's own share.
         self.batch_size = workload.batch_size // (ranks.size if ranks else 1)
         self.inputs = self._placed(shares(ranks, stateful.called(model, workload)))
         self.kernels: int | None = None
+
+    def _module(self, weights: Mapping[str, NDArray[Any]]) -> torch.nn.Module:
+        """A module with these weights on the device, in the program's number format and memory format."""
+        module = network(self.model, self.sizes)
+        load_weights(module, weights)
+        if self.dtype is torch.bfloat16:
+            module = module.bfloat16()
+        elif self.dtype is torch.float64:
+            module = module.double()
+        module = module.to(self.device)
+        if any(given.image for given in self.model.inputs.values()):
+            module = module.to(memory_format=self.memory_format)
+        return module
 
     def _placed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         placed = place_inputs(self.model, arrays, self.device, self.dtype)
@@ -103,7 +111,7 @@ class Placed(Program):
         """
         if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
             return
-        with faults(f"the network of {self.model.name}", too_large(self.model.inputs)):
+        with faults(f"the {self.blamed} of {self.model.name}", too_large(self.model.inputs)):
             if not self.compiles:
                 raise error
             with torch.compiler.set_stance("force_eager"):

@@ -30,9 +30,7 @@ def join(job: Job, framework: Framework, ranks: Ranks) -> None:
         DisagreementError: the software or the sources differ between ranks, or two ranks have the same GPU.
         ToldError: the framework cannot join the ranks.
     """
-    paths = [job.model.networks.get(job.lane.framework, "")]
-    if isinstance(job.model.loss, dict):
-        paths.append(job.model.loss.get(job.lane.framework, ""))
+    paths = [job.model.networks.get(job.lane.framework, ""), *job.model.functions(job.lane.framework)]
     own = sources(path for path in paths if ":" in path).files
     facts = {
         "Python": ".".join(map(str, sys.version_info[:3])),

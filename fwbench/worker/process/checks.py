@@ -11,6 +11,8 @@ import numpy as np
 from fwbench.frameworks.contract import Program
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.optional import Rotating
+from fwbench.frameworks.own_steps import Stepping
+from fwbench.meters.own_steps import of_own_steps
 from fwbench.meters.remembering import fix, probe, vary
 from fwbench.meters.sketching import Exact, folded_output, free_signs, of_inference, of_training, read
 from fwbench.models import Model, ModelError
@@ -96,6 +98,8 @@ def sketch(
         precision, exact = job.workload.precision, _exact(job)
         if job.workload.mode in FORWARD:
             yield from of_inference(program, precision, _samples(job), job.first_output, exact)
+        elif isinstance(program, Stepping):
+            yield from of_own_steps(program, lambda: starting_weights(job), precision)
         else:
             yield from of_training(program, lambda: starting_weights(job), precision, job.mean, exact)
 
@@ -170,13 +174,16 @@ def computed(program: Program, model: Model, workload: Workload, weights: Callab
         given = weights()
         told |= {"weights": digest(given), "numbers": sum(array.size for array in given.values())}
         del given
-        if workload.mode not in FORWARD:
+        if isinstance(program, Stepping):
+            parts = of_own_steps(program, weights, workload.precision)
+        elif workload.mode not in FORWARD:
             parts = of_training(program, weights, workload.precision)
         else:
             if isinstance(program, Rotating):
                 fix(program, model, workload)
             parts = of_inference(program, workload.precision)
-        next(parts)
+        if silent := next(parts):
+            return {**told, "check": silent}
         program.call_and_wait()
         return {**told, "check": next(parts)}
     except NotImplementedError:

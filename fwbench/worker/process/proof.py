@@ -22,7 +22,7 @@ from typing import Any
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.inputs import too_large
-from fwbench.parity import digits, stepping
+from fwbench.parity import digits, own_steps, stepping
 from fwbench.parity.case import side
 from fwbench.parity.choices.proof import Further
 from fwbench.parity.choices.proof import prove as tried
@@ -103,7 +103,13 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         if model.state:
             send({"stage": "step by step"})
             nearest += stepping.prove(model, candidate)
-        if failure := differences(proofs):
+        if model.train_step:
+            send({"stage": "training steps"})
+            steps = own_steps.prove(model, candidate)
+            nearest += steps.nearest
+            notes.append(steps.note)
+            failure = steps.failure
+        if failure := ". ".join(filter(None, [differences(proofs), failure])):
             training_alone = True
         else:
             further = _further(model, candidate, left_out, send)

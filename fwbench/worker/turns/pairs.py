@@ -142,7 +142,7 @@ class Pairs(Rounds[Pair]):
             return []
         if name not in self._modules:
             model = self._models[name]
-            paths = [*model.paths, *(model.loss.values() if isinstance(model.loss, dict) else ())]
+            paths = [*model.paths, *(path for framework in model.networks for path in model.functions(framework))]
             paths += [model.weights] if isinstance(model.weights, str) else []
             named = dict.fromkeys(split(path)[0] for path in paths)
             self._modules[name] = [module for module in named if any(side.has(module) for side in self._sides)]

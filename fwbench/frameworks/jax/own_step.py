@@ -1,0 +1,193 @@
+"""A training step of the user's own in JAX: one compiled program, to which each call gives its state up."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from numpy.typing import NDArray
+
+from fwbench.frameworks import own_steps
+from fwbench.frameworks.faults import faults
+from fwbench.frameworks.jax.functional import Network
+from fwbench.frameworks.jax.program import Compiled, Leaves
+from fwbench.frameworks.own_steps import FILLERS, Arithmetic, Names
+from fwbench.models import Model
+from fwbench.models.importing import ModelError
+from fwbench.models.weights import Weights
+from fwbench.record.workload import Workload
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tree taken apart.
+
+    Attributes:
+        paths: of its arrays, joined by dots.
+        arrays: in the same order; numbers as arrays, too.
+        whole: makes the tree of such arrays.
+    """
+
+    paths: tuple[str, ...]
+    arrays: Leaves
+    whole: Callable[[Sequence[Any]], Any]
+
+
+class OwnStep(Compiled):
+    """The user's step on a batch that lies on the device. Its arithmetic is the user's, whatever the precision."""
+
+    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
+        super().__init__(workload, model, weights, jnp.float64 if workload.precision == "fp64" else jnp.float32)
+        self.make_state, self.user_step = own_steps.functions(model, "jax")
+        arrays = own_steps.batch(model, workload.batch_size, workload.seed, model.sizes(workload.axes))
+        self.inputs = {name or "inputs": array for name, array in self.inputs.items()}
+        if "targets" in arrays:
+            wanted = arrays["targets"]
+            targets = jnp.asarray(wanted, self.dtype if wanted.dtype.kind == "f" else None)
+            self.inputs["targets"] = jax.device_put(targets, self.device)
+        self.settings |= {"train_step": model.train_step["jax"], "state": "donated"}
+        self.own_names = list(own_names(self.network, self.leaves))
+        self._begin(self.leaves)
+        del self.leaves
+        self.function = jax.jit(self._step, donate_argnums=0)
+        self.metric_names: tuple[str, ...] = ()
+        self.out: Leaves = []
+
+    def _begin(self, leaves: Leaves) -> None:
+        with faults(f"{self.network.model.train_state['jax']!r}"):
+            made = taken_apart(self.make_state(self.network.given(leaves)))
+        self.paths, self.whole = made.paths, made.whole
+        # A call that is given away frees its arguments, so leaves that are one array become several.
+        self.state: Leaves = jax.device_put(
+            [jnp.array(self._wide(array), copy=True) for array in made.arrays], self.device
+        )
+        shapes = {path: tuple(array.shape) for path, array in zip(self.paths, self.state, strict=True)}
+        weights = zip(self.own_names, self.network.leaves, strict=True)
+        self.names = Names(self.network.model, shapes, {name: leaf.shape for name, leaf in weights if leaf.is_weight})
+
+    def _wide(self, array: jax.Array) -> jax.Array:
+        """An array of the state: in float64 where the workload asks for that."""
+        wide = self.dtype == jnp.float64 and jnp.issubdtype(array.dtype, jnp.floating)
+        return array.astype(jnp.float64) if wide else array
+
+    def _step(self, state: Leaves, batch: Mapping[str, jax.Array]) -> tuple[Leaves, Leaves]:
+        model = self.network.model
+        with faults(f"the training step of {model.name}"):
+            returned = self.user_step(self.whole(state), dict(batch))
+        after, metrics = own_steps.divided(model, "jax", returned)
+        parts, told = taken_apart(after), taken_apart(metrics)
+        self._same(parts, state)
+        self.metric_names = tuple(path or "loss" for path in told.paths)
+        return parts.arrays, told.arrays
+
+    def _same(self, after: Parts, before: Leaves) -> None:
+        """Raises ModelError where a step returns another state than it takes."""
+        model, taken = self.network.model, dict(zip(self.paths, before, strict=True))
+        returned = dict(zip(after.paths, after.arrays, strict=True))
+        for path in {**taken, **returned}:
+            kinds = [f"{of[path].dtype}{of[path].shape}" if path in of else "nothing" for of in (taken, returned)]
+            if kinds[0] != kinds[1]:
+                raise ModelError(
+                    f"the training step of {model.name} in jax takes {kinds[0]} as {path!r} of its state, and returns "
+                    f"{kinds[1]}: a step's state keeps its structure, shapes and element types"
+                )
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """As they are now: each call frees the state."""
+        return self.state, self.inputs
+
+    def step(self) -> None:
+        self.state, self.out = self.compiled(self.state, self.inputs)
+
+    def wait(self) -> None:
+        # The state is ready with the metrics, and waiting for its hundreds of arrays would cost more.
+        jax.block_until_ready(self.out)
+
+    def metrics(self) -> dict[str, float]:
+        arrays = map(np.asarray, self.out)
+        return own_steps.scalars(self.network.model, dict(zip(self.metric_names, arrays, strict=True)))
+
+    def output(self) -> NDArray[Any]:
+        return np.array(list(self.metrics().values()))
+
+    def weights(self) -> Weights:
+        return self._canonical(self.names.roles[own_steps.WEIGHTS])
+
+    def state_leaves(self) -> dict[str, NDArray[Any]]:
+        arrays = dict(zip(self.paths, self.state, strict=True))
+        leaves = {
+            role: np.asarray(arrays[path])
+            for path, (role, name) in self.names.of.items()
+            if not (name or jnp.issubdtype(arrays[path].dtype, jax.dtypes.prng_key))
+        }
+        for role, paths in self.names.roles.items():
+            leaves |= {f"{role}.{name}": array for name, array in self._canonical(paths).items()}
+        return leaves
+
+    def _canonical(self, paths: Mapping[str, str]) -> Weights:
+        """The arrays of a role, which may have none of some weights, under canonical names."""
+        arrays = dict(zip(self.paths, self.state, strict=True))
+        weights = [(leaf, paths.get(name)) for name, leaf in zip(self.own_names, self.network.leaves, strict=True)]
+        exported = self.network.export([arrays[path] if path else np.zeros(leaf.shape) for leaf, path in weights])
+        held = self.network.canonical([np.full(leaf.shape, path is not None) for leaf, path in weights])
+        return {name: array for name, array in exported.items() if np.all(held[name])}
+
+    def arithmetic(self) -> Arithmetic:
+        program = str(self.function.trace(*self.arguments).jaxpr)  # type: ignore[attr-defined]
+        random = any(word in program for word in ("random_bits", "threefry2x32", "rng_bit_generator"))
+        return Arithmetic(frozenset(self.lowered.dtypes), random)
+
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
+        # Freed before the new state is made, as a device may not hold both.
+        self.state = []
+        leaves = [
+            jnp.asarray(leaf, self.dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else None)
+            for leaf in self.network.load(weights)
+        ]
+        self._begin(self.devices.everywhere(leaves))
+
+    def relocate(self) -> None:
+        self.state, self.inputs = self.devices.copied((self.state, self.inputs))
+
+
+def own_names(network: Network, leaves: Leaves) -> list[str]:
+    """The ends of paths by which a state names each of a network's leaves."""
+    parts = (path.split(".") for path in taken_apart(network.given(leaves)).paths)
+    return [".".join(of[1:] if of[0] in FILLERS else of) for of in parts]
+
+
+def taken_apart(tree: Any) -> Parts:
+    """Take a tree apart: modules and optimizers of Flax NNX, Equinox's modules, and any tree of JAX."""
+    kinds_of_nnx = (nnx.Module, nnx.Optimizer, nnx.Variable)
+    every = jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, kinds_of_nnx))
+    if any(isinstance(part, kinds_of_nnx) for part in every):
+        graph, state = nnx.split(tree)
+        structure = jax.tree.structure(state)
+        paths = tuple(".".join(map(str, path)) for path, _ in nnx.to_flat_state(state))
+        return Parts(
+            paths, jax.tree.leaves(state), lambda arrays: nnx.merge(graph, jax.tree.unflatten(structure, arrays))
+        )
+    found, structure = jax.tree_util.tree_flatten_with_path(tree)
+    # Equinox's modules keep settings as numbers, which are no part of its states.
+    equinox: Any = sys.modules.get("equinox")
+    settings = equinox and any(
+        isinstance(part, equinox.Module)
+        for part in jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, equinox.Module))
+    )
+    kinds = jax.Array | np.ndarray if settings else jax.Array | np.ndarray | bool | int | float
+    is_array = [isinstance(leaf, kinds) for _, leaf in found]
+
+    def whole(arrays: Sequence[Any]) -> Any:
+        given = iter(arrays)
+        return jax.tree.unflatten(
+            structure, [next(given) if taken else leaf for taken, (_, leaf) in zip(is_array, found, strict=True)]
+        )
+
+    chosen = [of for taken, of in zip(is_array, found, strict=True) if taken]
+    paths = tuple(jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in chosen)
+    return Parts(paths, [jnp.asarray(leaf) for _, leaf in chosen], whole)

@@ -1,0 +1,122 @@
+"""What a training step of the user's own computes: its metrics and its state over the first steps, in sketches.
+
+    restart; three steps: metrics, moments, state, updates;     restart with moved weights; three steps: the same
+
+An update is what the steps have added to an array that does not begin at zero. As in `sketching`, the second run shows
+how far rounding can carry a right program, and the caller makes its last step.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.own_steps import FIRST, SECOND, Stepping, role_of
+from fwbench.meters.sketching import Folded, _difference, _folded, _moved, _sketches
+from fwbench.models.weights import Weights
+
+_STEPS = 3
+# Element types that are coarser than the workload's precision says, in a step that chooses its own.
+_COARSE = {"bfloat16", "float16"}
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class _Program(Stepping, Protocol):
+    def restart(self, weights: Arrays, draw: int = 0) -> None: ...
+
+    def call_and_wait(self) -> None: ...
+
+
+def of_own_steps(program: _Program, weights: Callable[[], Weights], precision: str) -> Iterator[dict[str, Any]]:
+    """Sketch the first steps from these weights.
+
+    Args:
+        program: compiled. This changes its state.
+        weights: returns the weights of the build.
+        precision: of the workload.
+
+    Yields:
+        First an empty dict, after which the caller makes a step, or the `reason` why nothing can be said. Then
+        `metrics`, `moments`, `state` and `updates`, sketches as JSON; and `precision`, if the step computes in a
+        coarser one than the workload's.
+    """
+    arithmetic = program.arithmetic()
+    if arithmetic.random:
+        yield {"reason": "the training step draws random numbers, which differ between frameworks: switch dropout off"}
+        return
+    coarse = bool(arithmetic.dtypes & _COARSE)
+    unit = "bf16" if coarse else precision
+    given = weights()
+    before = _begun(program, given)
+    metrics = _made(program, _STEPS)
+    first = _results(program, metrics, before)
+    before = _begun(program, _moved(given, unit))
+    del given
+    metrics = _made(program, _STEPS - 1)
+    yield {}
+    metrics |= _named(program, _STEPS)
+    told = _sketches(first, [_results(program, metrics, before)])
+    yield told | ({"precision": unit} if coarse else {})
+
+
+def _begun(program: _Program, weights: Arrays) -> dict[str, Folded]:
+    """Restart, and fold what does not begin at zero."""
+    program.restart(weights)
+    return _by_role("updates", _values(program))
+
+
+def _made(program: _Program, steps: int) -> dict[str, NDArray[Any]]:
+    """Make steps; return their metrics by name and step."""
+    metrics: dict[str, NDArray[Any]] = {}
+    for step in range(1, steps + 1):
+        program.call_and_wait()
+        metrics |= _named(program, step)
+    return metrics
+
+
+def _named(program: _Program, step: int) -> dict[str, NDArray[Any]]:
+    return {f"{name}, step {step}": np.array([value]) for name, value in program.metrics().items()}
+
+
+def _results(program: _Program, metrics: Arrays, before: Mapping[str, Folded]) -> dict[str, Folded]:
+    leaves = program.state_leaves()
+    values = _values(program)
+    moments = {name: array for name, array in leaves.items() if name not in values}
+    after = _by_role("updates", values)
+    updates = {role: _difference(after[role], before[role]) for role in after.keys() & before.keys()}
+    return {
+        "metrics": _folded("metrics", metrics, lengths=True),
+        **_joined("moments", _by_role("moments", moments)),
+        **_joined("state", _by_role("state", values)),
+        **_joined("updates", {role: _measured(folded) for role, folded in sorted(updates.items())}),
+    }
+
+
+def _values(program: _Program) -> dict[str, NDArray[Any]]:
+    """The arrays of the state that do not begin at zero: all parameters' but moments."""
+    leaves = program.state_leaves().items()
+    return {name: array for name, array in leaves if "." in name and not role_of(name).startswith((FIRST, SECOND))}
+
+
+def _by_role(quantity: str, arrays: Arrays) -> dict[str, Folded]:
+    roles: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, array in arrays.items():
+        roles.setdefault(role_of(name), {})[name] = array.ravel()
+    return {role: _folded(quantity, of, lengths=True) for role, of in sorted(roles.items())}
+
+
+def _joined(quantity: str, roles: Mapping[str, Folded]) -> dict[str, Folded]:
+    """All roles' groups as one result; nothing where there are none."""
+    if not roles:
+        return {}
+    names = tuple(name for folded in roles.values() for name in folded.names)
+    slots = np.concatenate([folded.slots for folded in roles.values()])
+    norms = np.concatenate([folded.norms for folded in roles.values()])
+    return {quantity: Folded(names, slots, norms, None)}
+
+
+def _measured(folded: Folded) -> Folded:
+    """A difference of folds, with its length as the slots estimate it."""
+    return Folded(folded.names, folded.slots, np.linalg.norm(folded.slots, axis=1), folded.size)

@@ -1,0 +1,206 @@
+"""Training steps of the user's own: programs, the run's check, and the proof that names the first leaf apart."""
+
+import numpy as np
+import pytest
+
+import fwbench
+from fwbench import frameworks
+from fwbench.compare.agreement import agreement
+from fwbench.frameworks.own_steps import Stepping
+from fwbench.meters.own_steps import of_own_steps
+from fwbench.models import Model, ModelError
+from fwbench.models.weights import draw
+from fwbench.parity import own_steps
+from fwbench.record.lanes import OWN
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
+
+_HERE = "tests.correctness.training_steps"
+
+
+def model(state="nnx_state", step="nnx_step", net="JaxNet", torch_state="torch_state", torch_step="torch_step"):
+    return Model(
+        "stepping",
+        torch=f"{_HERE}:TorchNet",
+        jax=f"{_HERE}:{net}",
+        inputs=fwbench.normal(6),
+        targets=fwbench.integers(high=4),
+        train_step={"torch": f"{_HERE}:{torch_step}", "jax": f"{_HERE}:{step}"},
+        train_state={"torch": f"{_HERE}:{torch_state}", "jax": f"{_HERE}:{state}"},
+    )
+
+
+def planted(name):
+    return model(f"{name}.state", f"{name}.step", "by_hand")
+
+
+def built(model, lane, precision="fp32"):
+    workload, framework = Workload(lane, model.name, "train_step", 8, precision), frameworks.load(OWN[lane].adapter)
+    weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
+    program = framework.build(workload, model, weights)
+    program.compile()
+    assert isinstance(program, Stepping)
+    return program, weights
+
+
+def checked(model, lane):
+    """A measurement as a run would make it, of the check alone."""
+    program, weights = built(model, lane)
+    parts = of_own_steps(program, lambda: weights, "fp32")
+    assert next(parts) == {}
+    program.call_and_wait()
+    return Measurement(Workload(lane, model.name, "train_step", 8), parity={"check": next(parts)})
+
+
+@pytest.mark.parametrize("lane", ["torch", "jax"])
+def test_a_restart_makes_the_first_steps_again(lane):
+    program, weights = built(model(), lane)
+    program.restart(weights)
+    program.call_and_wait()
+    first = program.metrics(), program.state_leaves()
+    program.call_and_wait()
+    assert program.metrics()["loss"] != first[0]["loss"]
+    program.restart(weights)
+    program.call_and_wait()
+    assert program.metrics() == first[0]
+    assert program.output().tolist() == list(first[0].values())
+    assert program.state_leaves().keys() == first[1].keys()
+    for name, array in program.state_leaves().items():
+        np.testing.assert_array_equal(array, first[1][name])
+
+
+def test_leaves_have_the_same_names_and_layouts_in_both_frameworks():
+    shapes = []
+    for lane in ("torch", "jax"):
+        program, _ = built(model(), lane)
+        program.call_and_wait()
+        shapes.append({name: array.shape for name, array in program.state_leaves().items()})
+    one, other = shapes
+    names = [f"{part}.{of}" for part in ("up", "down") for of in ("weight", "bias")]
+    roles = ("weights", "first moment", "second moment", "ema")
+    assert {f"{role}.{name}" for role in roles for name in names} | {"step"} == one.keys() & other.keys()
+    assert all(one[name] == other[name] for name in one.keys() & other.keys())
+    assert one["weights.up.weight"] == (8, 6)
+
+
+@pytest.mark.parametrize(
+    "twins",
+    [model(), model(torch_state="torch_fused"), planted("RIGHT"), model(step="nnx_mixed", torch_step="torch_mixed")],
+    ids=["optax", "fused", "by hand", "bf16"],
+)
+def test_right_twins_agree_in_the_run_and_are_proved(twins):
+    found = agreement(checked(twins, "torch"), checked(twins, "jax"))
+    assert found.agrees, str(found)
+    steps = own_steps.prove(twins, "jax")
+    assert not steps.failure
+    assert steps.nearest[0].error < 1e-9
+    assert ("16 bits" in steps.note) == ("mixed" in str(twins.train_step))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "quantities"),
+    [
+        ("ZEROS", {"state", "updates"}),
+        ("L2", {"moments", "updates"}),
+        ("UNCLIPPED", {"moments", "updates"}),
+        ("AHEAD", {"updates", "state", "metrics"}),
+        ("KEEPS", {"updates"}),
+    ],
+)
+def test_the_run_finds_a_mistake(mistake, quantities):
+    found = agreement(checked(planted(mistake), "torch"), checked(planted(mistake), "jax"))
+    assert found.agrees is False
+    assert found.quantity in quantities
+    assert found.beside == "norm (torch)"
+
+
+def test_in_16_bits_the_run_finds_an_average_that_begins_at_zero():
+    twins = model(step="nnx_mixed", torch_step="torch_mixed", torch_state="torch_zeros")
+    measured = [checked(twins, lane) for lane in ("torch", "jax")]
+    assert [one.parity["check"]["precision"] for one in measured] == ["bf16", "bf16"]
+    found = agreement(*measured)
+    assert found.agrees is False
+    assert (found.quantity, found.name.partition(".")[0]) == ("state", "ema")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "place", "cause"),
+    [
+        (
+            "BETA",
+            "at step 1 in 'first moment.",
+            "keeps 0.9 of the first moment and 0.999 of the second, and jax keeps 0.8",
+        ),
+        (
+            "INSIDE",
+            "at step 1 in 'weights.",
+            "takes an epsilon of 1e-08 beside the root, and jax takes an epsilon of 1e-06 inside",
+        ),
+        ("EPSILON", "at step 1 in 'weights.", "jax takes an epsilon of 1e-06 beside the root"),
+        ("UNCORRECTED", "at step 1 in 'weights.", "jax does not correct the moments' bias"),
+        ("L2", "at step 1 in 'first moment.", "jax adds 0.1 times the weights to the gradients (L2)"),
+        ("DECAY", "at step 1 in 'weights.", "jax decays the weights by 0.01 times the learning rate"),
+        (
+            "CLIP",
+            "at step 1 in 'first moment.",
+            "torch clips gradients to a norm of 0.1, and jax clips gradients to a norm of 0.05",
+        ),
+        (
+            "UNCLIPPED",
+            "at step 1 in 'first moment.",
+            "torch clips gradients to a norm of 0.1, and jax does not clip them",
+        ),
+        (
+            "PARTS",
+            "at step 1 in 'first moment.",
+            "jax clips the gradients of 4 parts of the batch and averages them then",
+        ),
+        ("AHEAD", "at step 1 in 'weights.", "the learning rate of torch is a step behind that of jax"),
+        (
+            "ZEROS",
+            "before the first step in 'ema.",
+            "torch begins `ema` with the weights, and jax begins `ema` with zeros",
+        ),
+        (
+            "COPIES",
+            "at step 1 in 'ema.",
+            "jax takes the weights over at its first step, and keeps 0.99 of the average then",
+        ),
+        ("KEEPS", "at step 1 in 'ema.", "torch keeps 0.99 of the average, and jax keeps 0.999 of the average"),
+        ("EARLY", "at step 1 in 'ema.", "jax takes in the weights before each step"),
+    ],
+)
+def test_a_proof_names_the_first_leaf_apart_and_the_cause(mistake, place, cause):
+    found = own_steps.prove(planted(mistake), "jax")
+    assert place in found.failure
+    assert cause in found.failure
+    assert not found.nearest[0].error <= found.nearest[0].bound
+
+
+def test_a_model_with_a_step_names_it_in_its_json_and_others_do_not():
+    own = model()
+    assert Model.from_json(own.to_json()) == own
+    assert not {"train_step", "train_state"} & Model("plain", torch="a:B", inputs=fwbench.normal(2)).to_json().keys()
+    with pytest.raises(ValueError, match="same frameworks"):
+        Model("half", torch="a:B", inputs=fwbench.normal(2), train_step={"torch": "a:step"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [({"optimizer": "sgd"}, "optimizer"), ({"accumulate": 2}, "accumulate"), ({"mode": "fit"}, "measure train_step")],
+)
+@pytest.mark.parametrize("lane", ["torch", "jax"])
+def test_a_setting_that_the_step_decides_is_refused(lane, settings, word):
+    workload = Workload(lane, "stepping", batch_size=8, **{"mode": "train_step", **settings})
+    assert word in frameworks.load(OWN[lane].adapter).unavailable(workload, model())
+
+
+def test_a_step_that_fails_is_one_sentence():
+    twins = model(step="no_pair", torch_step="no_pair")
+    for lane in ("torch", "jax"):
+        with pytest.raises(ModelError, match=r"training step of stepping in .* returns the pair \(state, metrics\)"):
+            built(twins, lane)[0].step()
+    twins = model(step="raises", torch_step="raises")
+    for lane in ("torch", "jax"):
+        with pytest.raises(ModelError, match="the training step of stepping raised ZeroDivisionError"):
+            built(twins, lane)[0].step()
