@@ -176,14 +176,25 @@ def _role(parts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _labels(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """A label for each role; a second one of the same label has a number."""
+    """A label for each role; a second one of the same label has a number, but for counters of steps."""
     labels: dict[tuple[str, ...], str] = {}
     for *role, kind in keys:
         last = role[-1] if role else ""
         label = _ROLES.get(last.lower(), last)
+        if label == STEP:
+            labels[*role, kind] = STEP
+            continue
         taken = sum(known.split(" (")[0] == label for known in labels.values())
         labels[*role, kind] = f"{label} ({taken + 1})" if taken else label
     return labels
+
+
+def gathered(arrays: Iterable[tuple[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Arrays by name; of several counters of steps, which frameworks have different numbers of, their values once."""
+    leaves: dict[str, NDArray[Any]] = {}
+    for name, array in arrays:
+        leaves[name] = np.unique([*leaves.get(name, ()), *array.ravel()]) if name == STEP else array
+    return leaves
 
 
 def role_of(leaf: str) -> str:

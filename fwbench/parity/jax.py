@@ -149,7 +149,8 @@ class JaxSide(Side):
     @contextlib.contextmanager
     def widened() -> Iterator[dict[str, None]]:
         changed: dict[str, None] = {}
-        cast, settings = lax._convert_element_type, ("jax_enable_x64", "jax_default_matmul_precision")
+        cast, shapes = lax._convert_element_type, jax.eval_shape
+        settings = ("jax_enable_x64", "jax_default_matmul_precision")
         config: Any = jax.config
         before = {name: getattr(config, name) for name in settings}
 
@@ -160,12 +161,21 @@ class JaxSide(Side):
                 new_dtype = np.dtype(np.float64)
             return cast(operand, new_dtype, *args, **kwargs)
 
+        def as_written(*args: Any, **kwargs: Any) -> Any:
+            # At each call Linen asks what shapes its initialisers would give, which do not run with such casts.
+            lax._convert_element_type = cast
+            try:
+                return shapes(*args, **kwargs)
+            finally:
+                lax._convert_element_type = wide
+
         config.update("jax_enable_x64", True)
+        jax.eval_shape = as_written
         lax._convert_element_type = wide
         try:
             yield changed
         finally:
-            lax._convert_element_type = cast
+            lax._convert_element_type, jax.eval_shape = cast, shapes
             for name, value in before.items():
                 config.update(name, value)
 

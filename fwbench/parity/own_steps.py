@@ -110,7 +110,7 @@ def _compared(model: Model, one: _Runner, other: _Runner) -> Found:
     )
     parts = [functools.partial(_in_parts, model, runner) for runner in sides]
     why = cause(*histories, role_of(worst.tensor), parting, parts)
-    return Found((worst,), note, ". ".join(filter(None, [first, why])))
+    return Found((worst,), note, ". ".join(filter(None, [first, why, note.removesuffix(".")])))
 
 
 def _furthest(

@@ -85,8 +85,16 @@ def test_leaves_have_the_same_names_and_layouts_in_both_frameworks():
 
 @pytest.mark.parametrize(
     "twins",
-    [model(), model(torch_state="torch_fused"), planted("RIGHT"), model(step="nnx_mixed", torch_step="torch_mixed")],
-    ids=["optax", "fused", "by hand", "bf16"],
+    [
+        model(),
+        model(torch_state="torch_fused"),
+        model(torch_state="torch_scaled", torch_step="torch_scaled_step"),
+        planted("RIGHT"),
+        model("tree_state", "tree_step", "LinenNet"),
+        model("tree_state", "tree_step", "EquinoxNet"),
+        model(step="nnx_mixed", torch_step="torch_mixed"),
+    ],
+    ids=["optax", "fused", "scaled", "by hand", "linen", "equinox", "bf16"],
 )
 def test_right_twins_agree_in_the_run_and_are_proved(twins):
     found = agreement(checked(twins, "torch"), checked(twins, "jax"))
@@ -94,6 +102,7 @@ def test_right_twins_agree_in_the_run_and_are_proved(twins):
     steps = own_steps.prove(twins, "jax")
     assert not steps.failure
     assert steps.nearest[0].error < 1e-9
+    assert ("'scale' of torch" in steps.note) == ("scaled" in str(twins.train_step))
     assert ("16 bits" in steps.note) == ("mixed" in str(twins.train_step))
 
 
@@ -112,6 +121,14 @@ def test_the_run_finds_a_mistake(mistake, quantities):
     assert found.agrees is False
     assert found.quantity in quantities
     assert found.beside == "norm (torch)"
+
+
+def test_steps_that_draw_random_numbers_are_not_compared():
+    twins = model(torch_step="torch_dropout")
+    program, weights = built(twins, "torch")
+    assert "draws random numbers" in next(of_own_steps(program, lambda: weights, "fp32"))["reason"]
+    with pytest.raises(ModelError, match="in torch draws random numbers"):
+        own_steps.prove(twins, "jax")
 
 
 def test_in_16_bits_the_run_finds_an_average_that_begins_at_zero():

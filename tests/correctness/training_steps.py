@@ -4,15 +4,19 @@ import copy
 from types import SimpleNamespace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 import torch
-from flax import nnx
+from flax import linen, nnx
 from torch import nn
 from torch.nn import functional as F
 
-RATES = [1e-2 * 0.8**step for step in range(10)]
+RATE = 1e-2
+CHAIN = optax.chain(
+    optax.clip_by_global_norm(0.1), optax.adamw(optax.exponential_decay(RATE, 1, 0.8), weight_decay=0.1)
+)
 
 
 class TorchNet(nn.Module):
@@ -35,13 +39,38 @@ class JaxNet(nnx.Module):
 
 
 def torch_state(network: nn.Module, **options: Any) -> dict[str, Any]:
-    optimizer = torch.optim.AdamW(network.parameters(), lr=RATES[0], weight_decay=0.1, **options)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.1, **options)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.8**step)
     return {"network": network, "optimizer": optimizer, "schedule": schedule, "ema": copy.deepcopy(network)}
 
 
 def torch_fused(network: nn.Module) -> dict[str, Any]:
     return torch_state(network, fused=True)
+
+
+def torch_scaled(network: nn.Module) -> SimpleNamespace:
+    """An object of its own in place of a dict, with a scale of the loss."""
+    return SimpleNamespace(**torch_state(network), scaler=torch.amp.GradScaler("cpu"))
+
+
+def torch_scaled_step(state: SimpleNamespace, batch: dict[str, torch.Tensor]) -> Any:
+    scaler = state.scaler
+    loss = F.cross_entropy(state.network(batch["inputs"]), batch["targets"])
+    state.optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.unscale_(state.optimizer)
+    nn.utils.clip_grad_norm_(state.network.parameters(), 0.1)
+    scaler.step(state.optimizer)
+    scaler.update()
+    state.schedule.step()
+    with torch.no_grad():
+        for average, weight in zip(state.ema.parameters(), state.network.parameters(), strict=True):
+            average.lerp_(weight, 0.01)
+    return state, {"loss": loss.detach()}
+
+
+def torch_dropout(state: dict[str, Any], batch: dict[str, torch.Tensor]) -> Any:
+    return torch_step(state, {**batch, "inputs": F.dropout(batch["inputs"])})
 
 
 def torch_zeros(network: nn.Module) -> dict[str, Any]:
@@ -78,9 +107,7 @@ def norm_of(gradients: Any) -> jax.Array:
 
 def nnx_state(network: nnx.Module) -> dict[str, Any]:
     """With optax's own chain and Flax's optimizer, under the names that their users give."""
-    schedule = optax.exponential_decay(RATES[0], 1, 0.8)
-    chain = optax.chain(optax.clip_by_global_norm(0.1), optax.adamw(schedule, weight_decay=0.1))
-    return {"model": network, "opt": nnx.Optimizer(network, chain, wrt=nnx.Param), "ema": nnx.clone(network)}
+    return {"model": network, "opt": nnx.Optimizer(network, CHAIN, wrt=nnx.Param), "ema": nnx.clone(network)}
 
 
 def nnx_step(state: dict[str, Any], batch: dict[str, jax.Array], dtype: Any = None) -> Any:
@@ -101,6 +128,43 @@ def nnx_step(state: dict[str, Any], batch: dict[str, jax.Array], dtype: Any = No
 
 def nnx_mixed(state: dict[str, Any], batch: dict[str, jax.Array]) -> Any:
     return nnx_step(state, batch, jnp.bfloat16)
+
+
+class LinenNet(linen.Module):
+    @linen.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return linen.Dense(4, name="down")(jnp.tanh(linen.Dense(8, name="up")(x)))
+
+
+class EquinoxNet(eqx.Module):
+    up: eqx.nn.Linear
+    down: eqx.nn.Linear
+
+    def __init__(self, key: jax.Array) -> None:
+        self.up = eqx.nn.Linear(6, 8, key=key)
+        self.down = eqx.nn.Linear(8, 4, key=key)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.down(jnp.tanh(self.up(x)))
+
+
+def tree_state(network: Any) -> dict[str, Any]:
+    """A state that is a tree: Linen's variables or Equinox's module, and optax's own states."""
+    return {"network": network, "opt": CHAIN.init(eqx.filter(network, eqx.is_array)), "ema": network}
+
+
+def tree_step(state: dict[str, Any], batch: dict[str, jax.Array]) -> Any:
+    def loss_of(network: Any) -> jax.Array:
+        is_equinox = isinstance(network, EquinoxNet)
+        logits = jax.vmap(network)(batch["inputs"]) if is_equinox else LinenNet().apply(network, batch["inputs"])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch["targets"]).mean()
+
+    network = state["network"]
+    loss, gradients = jax.value_and_grad(loss_of)(network)
+    updates, opt = CHAIN.update(gradients, state["opt"], network)
+    after = optax.apply_updates(network, updates)
+    ema = jax.tree.map(lambda average, weight: average + 0.01 * (weight - average), state["ema"], after)
+    return {"network": after, "opt": opt, "ema": ema}, {"loss": loss}
 
 
 def no_pair(state: Any, batch: Any) -> Any:
@@ -171,7 +235,7 @@ def made(
         mu = jax.tree.map(lambda m, g: first * m + (1 - first) * g, state["mu"], g)
         nu = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, state["nu"], g)
         one, two = (1 - first**count, 1 - 0.999**count) if corrected else (1.0, 1.0)
-        rate = RATES[0] * 0.8 ** (count - 1 + ahead)
+        rate = RATE * 0.8 ** (count - 1 + ahead)
 
         def moved(w: Any, m: Any, v: Any) -> Any:
             below = jnp.sqrt(v / two + epsilon) if inside else jnp.sqrt(v / two) + epsilon

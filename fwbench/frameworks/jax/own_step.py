@@ -120,11 +120,11 @@ class OwnStep(Compiled):
 
     def state_leaves(self) -> dict[str, NDArray[Any]]:
         arrays = dict(zip(self.paths, self.state, strict=True))
-        leaves = {
-            role: np.asarray(arrays[path])
+        leaves = own_steps.gathered(
+            (role, np.asarray(arrays[path]))
             for path, (role, name) in self.names.of.items()
             if not (name or jnp.issubdtype(arrays[path].dtype, jax.dtypes.prng_key))
-        }
+        )
         for role, paths in self.names.roles.items():
             leaves |= {f"{role}.{name}": array for name, array in self._canonical(paths).items()}
         return leaves

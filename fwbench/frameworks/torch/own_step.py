@@ -70,8 +70,10 @@ class OwnStep(Placed):
     def state_leaves(self) -> dict[str, NDArray[Any]]:
         canonical = shapes(self.module)
         arrays = dict(_leaves(self.state, canonical.keys()))
-        names = Names(self.model, {path: tuple(leaf.shape) for path, leaf in arrays.items()}, canonical)
-        return {".".join(filter(None, names.of[path])): _array(leaf) for path, leaf in arrays.items()}
+        names = Names(self.model, {path: tuple(np.shape(leaf)) for path, leaf in arrays.items()}, canonical)
+        return own_steps.gathered(
+            (".".join(filter(None, names.of[path])), _array(leaf)) for path, leaf in arrays.items()
+        )
 
     def arithmetic(self) -> Arithmetic:
         before = self._generators()
