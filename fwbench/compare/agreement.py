@@ -227,7 +227,8 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
 def _coarsest(precision: str, *checks: Mapping[str, Any]) -> str:
     """The least exact of a workload's precision and those that steps of the user's own compute in."""
     named = [precision, *(check["precision"] for check in checks if check.get("precision") in UNIT)]
-    return max(named, key=lambda name: UNIT[name])
+    coarsest: str = max(named, key=UNIT.__getitem__)
+    return coarsest
 
 
 def _shared(one: Sketch, other: Sketch) -> tuple[Sketch, Sketch]:

@@ -81,10 +81,14 @@ class Widened(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore
     ) -> Any:
         kwargs = dict(kwargs or {})
         dtype = kwargs.get("dtype")
-        if func is aten._to_copy.default and dtype is not None and dtype.is_floating_point:
+        casts = func is aten._to_copy.default and dtype is not None and dtype != args[0].dtype
+        if casts and dtype.is_floating_point:
             kwargs["dtype"] = torch.float64
             if dtype.itemsize < 4:
                 self._changed["computes in float64 what torch casts to a format of 16 bits"] = None
+        elif func is aten._amp_foreach_non_finite_check_and_unscale_.default:
+            # GradScaler's scale has to be of float32, and is a power of two.
+            args = (*args[:2], args[2].float())
         return func(*args, **kwargs)
 
 
