@@ -24,9 +24,12 @@ WEIGHTS, FIRST, SECOND, AVERAGE, STEP = "weights", "first moment", "second momen
 _ROLES = {
     **dict.fromkeys(("exp_avg", "mu", "momentum_buffer", "trace"), FIRST),
     **dict.fromkeys(("exp_avg_sq", "nu"), SECOND),
-    **dict.fromkeys(("ema", "average", "averaged", "avg", "shadow", "polyak"), AVERAGE),
+    **dict.fromkeys(("max_exp_avg_sq", "nu_max"), "largest second moment"),
     **dict.fromkeys(("step", "count"), STEP),
 }
+# Words in the names of averages, such as `ema_params`; and what users call the weights themselves.
+_AVERAGES = frozenset({"ema", "average", "averaged", "avg", "shadow", "polyak"})
+_OWN = frozenset({"", "params", "model", "network", "net", "weights"})
 # Parts of a path that libraries add around parameters.
 FILLERS = frozenset({"params", "batch_stats", "module"})
 
@@ -150,10 +153,11 @@ class Names:
             paths.setdefault((*role, "" if name else "number"), []).append(path)
         labels = _labels(key for key in paths if key[-1] != "number")
         labels |= _labels(key for key in paths if key[-1] == "number")
-        held = [key for key in paths if key[-1] == "" and labels[key].split(" (")[0] not in _ROLES.values()]
+        known = {*_ROLES.values(), AVERAGE}
+        held = [key for key in paths if key[-1] == "" and labels[key].split(" (")[0] not in known]
         if not held:
             raise ModelError(f"the state of {model.name}'s training step does not hold the weights of the network")
-        labels[max(held, key=lambda key: len(paths[key]))] = WEIGHTS
+        labels[max(held, key=lambda key: (labels[key].lower() in _OWN, len(paths[key])))] = WEIGHTS
         for key, members in paths.items():
             self.of |= {path: (labels[key], found[path][1]) for path in members}
 
@@ -180,7 +184,8 @@ def _labels(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     labels: dict[tuple[str, ...], str] = {}
     for *role, kind in keys:
         last = role[-1] if role else ""
-        label = _ROLES.get(last.lower(), last)
+        label = AVERAGE if _AVERAGES & {*last.lower().split("_")} else last
+        label = _ROLES.get(last.lower(), label)
         if label == STEP:
             labels[*role, kind] = STEP
             continue

@@ -92,9 +92,10 @@ def test_leaves_have_the_same_names_and_layouts_in_both_frameworks():
         planted("RIGHT"),
         model("tree_state", "tree_step", "LinenNet"),
         model("tree_state", "tree_step", "EquinoxNet"),
+        model("split_state", "split_step", torch_state="torch_averaged", torch_step="torch_averaged_step"),
         model(step="nnx_mixed", torch_step="torch_mixed"),
     ],
-    ids=["optax", "fused", "scaled", "by hand", "linen", "equinox", "bf16"],
+    ids=["optax", "fused", "scaled", "by hand", "linen", "equinox", "averaged", "bf16"],
 )
 def test_right_twins_agree_in_the_run_and_are_proved(twins):
     found = agreement(checked(twins, "torch"), checked(twins, "jax"))
@@ -192,6 +193,13 @@ def test_a_proof_names_the_first_leaf_apart_and_the_cause(mistake, place, cause)
     assert place in found.failure
     assert cause in found.failure
     assert not found.nearest[0].error <= found.nearest[0].bound
+
+
+def test_the_first_value_of_an_average_of_pytorchs_own_is_named():
+    twins = model("split_state", "split_lerp", torch_state="torch_averaged", torch_step="torch_averaged_step")
+    found = own_steps.prove(twins, "jax").failure
+    assert "at step 1 in 'ema." in found
+    assert "torch takes the weights over at its first step" in found
 
 
 def test_a_model_with_a_step_names_it_in_its_json_and_others_do_not():

@@ -1,6 +1,7 @@
 """A user's training steps in both frameworks: AdamW, clipping, an average and a schedule; and steps with mistakes."""
 
 import copy
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from flax import linen, nnx
 from torch import nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 RATE = 1e-2
 CHAIN = optax.chain(
@@ -128,6 +130,68 @@ def nnx_step(state: dict[str, Any], batch: dict[str, jax.Array], dtype: Any = No
 
 def nnx_mixed(state: dict[str, Any], batch: dict[str, jax.Array]) -> Any:
     return nnx_step(state, batch, jnp.bfloat16)
+
+
+@dataclass
+class TorchState:
+    """PyTorch's own average, gradients of two parts added up, and no decay of biases."""
+
+    model: nn.Module
+    opt: torch.optim.Optimizer
+    ema: AveragedModel
+
+
+def torch_averaged(network: nn.Module) -> TorchState:
+    groups = [
+        {"params": [p for p in network.parameters() if p.ndim > 1], "weight_decay": 0.1},
+        {"params": [p for p in network.parameters() if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    ema = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(0.99))
+    return TorchState(network, torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.95)), ema)
+
+
+def torch_averaged_step(state: TorchState, batch: dict[str, torch.Tensor]) -> Any:
+    loss = torch.zeros(())
+    state.opt.zero_grad()
+    for inputs, targets in zip(batch["inputs"].chunk(2), batch["targets"].chunk(2), strict=True):
+        part = F.cross_entropy(state.model(inputs), targets) / 2
+        part.backward()
+        loss = loss + part.detach()
+    nn.utils.clip_grad_norm_(state.model.parameters(), 0.1)
+    state.opt.step()
+    state.ema.update_parameters(state.model)
+    return state, {"loss": loss}
+
+
+MASKED = optax.chain(
+    optax.clip_by_global_norm(0.1),
+    optax.adamw(RATE, b2=0.95, weight_decay=0.1, mask=lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params)),
+)
+
+
+def split_state(network: nnx.Module) -> dict[str, Any]:
+    """Flax's parameters as a tree of their own, twice, under other names."""
+    params = nnx.state(network)
+    return {"params": params, "opt_state": MASKED.init(params), "ema_params": params, "step": jnp.zeros((), jnp.int32)}
+
+
+def split_step(state: dict[str, Any], batch: dict[str, jax.Array], copies: bool = True) -> Any:
+    graph = nnx.split(nnx.eval_shape(lambda: JaxNet(rngs=nnx.Rngs(0))))[0]
+
+    def loss_of(params: Any) -> jax.Array:
+        logits = nnx.merge(graph, params)(batch["inputs"])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch["targets"]).mean()
+
+    loss, gradients = jax.value_and_grad(loss_of)(state["params"])
+    updates, opt_state = MASKED.update(gradients, state["opt_state"], state["params"])
+    params = optax.apply_updates(state["params"], updates)
+    share = jnp.where(copies & (state["step"] == 0), 1.0, 0.01)
+    ema = jax.tree.map(lambda average, weight: average + share * (weight - average), state["ema_params"], params)
+    return {"params": params, "opt_state": opt_state, "ema_params": ema, "step": state["step"] + 1}, {"loss": loss}
+
+
+def split_lerp(state: dict[str, Any], batch: dict[str, jax.Array]) -> Any:
+    return split_step(state, batch, copies=False)
 
 
 class LinenNet(linen.Module):

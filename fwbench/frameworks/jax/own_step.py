@@ -163,16 +163,18 @@ def own_names(network: Network, leaves: Leaves) -> list[str]:
 
 def taken_apart(tree: Any) -> Parts:
     """Take a tree apart: modules and optimizers of Flax NNX, Equinox's modules, and any tree of JAX."""
-    kinds_of_nnx = (nnx.Module, nnx.Optimizer, nnx.Variable)
-    every = jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, kinds_of_nnx))
-    if any(isinstance(part, kinds_of_nnx) for part in every):
+    modules = (nnx.Module, nnx.Optimizer)
+    if any(isinstance(part, modules) for part in jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, modules))):
         graph, state = nnx.split(tree)
         structure = jax.tree.structure(state)
         paths = tuple(".".join(map(str, path)) for path, _ in nnx.to_flat_state(state))
         return Parts(
             paths, jax.tree.leaves(state), lambda arrays: nnx.merge(graph, jax.tree.unflatten(structure, arrays))
         )
-    found, structure = jax.tree_util.tree_flatten_with_path(tree)
+    leaves, structure = jax.tree.flatten(tree)
+    # What `nnx.split` returns is a tree of variables, whose path is their array's.
+    parts, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: isinstance(part, nnx.Variable))
+    found = list(zip((path for path, part in parts for _ in jax.tree.leaves(part)), leaves, strict=True))
     # Equinox's modules keep settings as numbers, which are no part of its states.
     equinox: Any = sys.modules.get("equinox")
     settings = equinox and any(
