@@ -6,7 +6,7 @@ import pytest
 import fwbench
 from fwbench import frameworks
 from fwbench.compare.agreement import agreement
-from fwbench.frameworks.own_steps import Stepping
+from fwbench.frameworks.own_steps import Names, Stepping
 from fwbench.meters.own_steps import of_own_steps
 from fwbench.models import Model, ModelError
 from fwbench.models.weights import draw
@@ -81,6 +81,26 @@ def test_leaves_have_the_same_names_and_layouts_in_both_frameworks():
     assert {f"{role}.{name}" for role in roles for name in names} | {"step"} == one.keys() & other.keys()
     assert all(one[name] == other[name] for name in one.keys() & other.keys())
     assert one["weights.up.weight"] == (8, 6)
+
+
+@pytest.mark.parametrize(
+    ("keys", "roles"),
+    [
+        (("copy", "params"), ("copy", "weights")),
+        (("ema_params", "params"), ("ema", "weights")),
+        (("ema.module", "network"), ("ema", "weights")),
+        (("opt.0.mu", "opt.0.nu", "w"), ("first moment", "second moment", "weights")),
+        (("a.exp_avg", "b.exp_avg", "w"), ("first moment", "first moment (2)", "weights")),
+    ],
+)
+def test_arrays_have_a_role_by_their_names(keys, roles):
+    names = Names(model(), {f"{key}.up.weight": (8, 6) for key in keys}, {"up.weight": (8, 6), "weight": (8, 6)})
+    assert [names.of[f"{key}.up.weight"] for key in keys] == [(role, "up.weight") for role in roles]
+
+
+def test_a_state_without_the_weights_is_refused():
+    with pytest.raises(ModelError, match="does not hold the weights"):
+        Names(model(), {"opt.mu.weight": (8, 6), "params.weight": (6, 8)}, {"weight": (8, 6)})
 
 
 @pytest.mark.parametrize(
