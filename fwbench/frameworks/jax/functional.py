@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.layout import Layout, Tensor, check, layout
 from fwbench.models import Model
-from fwbench.models.importing import ModelError
 from fwbench.models.outputs import select
 from fwbench.models.weights import Shape, Weights
 
@@ -81,17 +80,6 @@ class Network(ABC):
             # NumPy casts, as JAX would compile a conversion for each shape.
             yield next(replacements).astype(array.dtype, copy=False) if leaf.is_weight else array
 
-    def given(self, leaves: Sequence[Any]) -> Any:
-        """The network with these leaves as the user's code holds it, in training mode: a module, or its variables.
-
-        Raises:
-            ModelError: nobody says how a network of this kind is held.
-        """
-        raise ModelError(
-            "a training step of one's own takes a module of Flax NNX, Flax Linen or Equinox, or the parameters of init "
-            f"and apply, and the network of {self.model.name} is none"
-        )
-
     def canonical(self, leaves: Sequence[Any]) -> dict[str, Any]:
         """The weights among all leaves under canonical names, in canonical layouts."""
         chosen = zip(self.leaves, leaves, strict=True)
@@ -155,8 +143,8 @@ class Network(ABC):
         """What users of the network's library compile a function of the network and of arrays with."""
         return jax.jit
 
-    def held(self, leaves: Sequence[Any]) -> Any:
-        """The network with these leaves as users of its library hold it: a module, or a tree of weights."""
+    def held(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
+        """The network with these leaves as users of its library hold it: a module in a mode, or a tree of weights."""
         return list(leaves) if self._structure is None else jax.tree.unflatten(self._structure, leaves)
 
     def taken_apart(self, held: Any) -> list[Any]:

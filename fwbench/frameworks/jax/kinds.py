@@ -66,10 +66,6 @@ class Nnx(Network):
         """The network with a changed copy of its module."""
         return Nnx(self.model, module, self._build)
 
-    def given(self, leaves: Sequence[Any]) -> nnx.Module:
-        module: nnx.Module = nnx.merge(self._graphs[True], jax.tree.unflatten(self._structure, leaves), copy=True)
-        return module
-
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         module = self._merged(leaves, train)
         if train and key is None:
@@ -88,8 +84,8 @@ class Nnx(Network):
         jitted: Callable[..., Any] = nnx.jit
         return jitted
 
-    def held(self, leaves: Sequence[Any]) -> Any:
-        return self._merged(leaves, train=False)
+    def held(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
+        return self._merged(leaves, train)
 
     def taken_apart(self, held: Any) -> list[Any]:
         state = dict(nnx.to_flat_state(nnx.state(held)))
@@ -117,9 +113,6 @@ class Linen(Network):
         # Not the module's own `init`, which the user may have overridden, often as `init(rng)`.
         init = sys.modules["flax.linen"].Module.init
         return init(self._module, jax.random.key(seed), *positional, **named, **modes)
-
-    def given(self, leaves: Sequence[Any]) -> Any:
-        return jax.tree.unflatten(self._structure, leaves)
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         variables = jax.tree.unflatten(self._structure, leaves)
@@ -171,9 +164,6 @@ class Equinox(Network):
         leaves, self._structure = _flat(arrays, lambda path: "parameter")
         super().__init__(model, [_without_window(leaf) for leaf in leaves])
 
-    def given(self, leaves: Sequence[Any]) -> Any:
-        return sys.modules["equinox"].combine(jax.tree.unflatten(self._structure, leaves), self._static)
-
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         module = sys.modules["equinox"].nn.inference_mode(self.held(leaves), value=key is None)
         taken = (parameters(type(module).__call__) or {}).get("key")
@@ -192,7 +182,7 @@ class Equinox(Network):
         jitted: Callable[..., Any] = sys.modules["equinox"].filter_jit
         return jitted
 
-    def held(self, leaves: Sequence[Any]) -> Any:
+    def held(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
         return sys.modules["equinox"].combine(jax.tree.unflatten(self._structure, leaves), self._static)
 
     def taken_apart(self, held: Any) -> list[Any]:
@@ -219,9 +209,6 @@ class Pair(Network):
         required = [one for one in (parameters(self._init) or {}).values() if one.default is one.empty]
         positional, named = _arguments(inputs) if len(required) > 1 else ((), {})
         return self._init(jax.random.key(seed), *positional, **named)
-
-    def given(self, leaves: Sequence[Any]) -> Any:
-        return jax.tree.unflatten(self._structure, leaves)
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         positional, named = _arguments(inputs)
