@@ -80,7 +80,7 @@ class Widened(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        dtype = kwargs.get("dtype")
+        dtype: Any = kwargs.get("dtype")
         casts = func is aten._to_copy.default and dtype is not None and dtype != args[0].dtype
         if casts and dtype.is_floating_point:
             kwargs["dtype"] = torch.float64
