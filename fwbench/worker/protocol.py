@@ -44,4 +44,4 @@ Pythons. Where forking is unsafe (macOS, Windows), a server runs one job itself 
 
 # Both sides run this fwbench, whatever their interpreters, unless fwbench itself is compared with an older revision:
 # then each runs its own. A change of what any message or the server's configuration holds needs another version.
-VERSION = 1
+VERSION = 2

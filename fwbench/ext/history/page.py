@@ -18,7 +18,7 @@ from fwbench import text, units
 from fwbench.compare.cases import grouped
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.differences import in_words, versions_that_differ
-from fwbench.ext.history.trends import History, Point, Run, Series, Shift, smallest
+from fwbench.ext.history.trends import History, Point, Run, Series, Shift
 from fwbench.record import files
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import FIELDS, Workload
@@ -150,8 +150,6 @@ def _again(series: Series, shift: Shift) -> tuple[str, str]:
     criterion, again, more = CRITERIA[series.metric], "", ""
     if isinstance(series.workload, Workload) and series.workload.mode == "fit":
         more = "epochs take no turns in a duet: train again on both sides"
-    elif smallest(series.metric) == criterion.saved and not criterion.asked:
-        more = f"a duet does not measure {series.metric}: `fwbench compare` two new runs"
     elif not before.commit or not after.commit:
         more = "the records do not tell both commits, so nothing can be built again"
     elif before.commit != after.commit:

@@ -355,15 +355,15 @@ def test_what_a_duet_measures_only_if_asked_is_asked_for_in_the_command(storage,
     assert "--fwbench-fail" not in command(storage, history, stepped())[1]
 
 
-def test_what_a_duet_does_not_measure_and_epochs_have_no_command(storage, history):
+def test_a_duet_is_asked_for_energy_and_epochs_have_no_command(storage, history):
     runs = {
         n: run(n, timed(0.1, metrics={"energy_per_sample": metric(4.0 if n < 10 else 9.0)}), timed(0.1, mode="fit"))
         for n in range(20)
     }
-    about, again = command(storage, history, runs)
-    assert about.endswith("(a duet does not measure energy: `fwbench compare` two new runs)")
-    assert again == ""
+    _, again = command(storage, history, runs)
+    assert again.endswith(" --fwbench-fail=energy:10%")
     about, again = command(storage, history, stepped(mode="fit"))
+    assert again == ""
     assert about.endswith("(epochs take no turns in a duet: train again on both sides)")
 
 
