@@ -1,6 +1,7 @@
 """Before anything is timed: whether each model's networks can be built, and have the same weights."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from fwbench.models import CATALOG, Model
@@ -11,6 +12,8 @@ from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 
+# Seconds in which a network is to be built; one that takes longer is left to its tests and their deadlines.
+_PATIENCE = 30.0
 # Most weights of a network that a sentence names.
 _NAMED = 3
 
@@ -46,11 +49,11 @@ def _faults(model: Model, firsts: Mapping[str, tuple[Workload, Protocol]], shape
         firsts: the first workload of each framework.
     """
     found: dict[str, Mapping[str, Shape]] = {}
-    for framework, first in firsts.items():
-        answer = shapes(*first)
+    for framework, (workload, protocol) in firsts.items():
+        answer = shapes(workload, replace(protocol, deadline=min(protocol.deadline, _PATIENCE)))
         if not isinstance(answer, Failure):
             found[framework] = answer
-        elif answer.kind != "unavailable":
+        elif answer.kind not in ("unavailable", "timed_out"):
             yield f"{model.name}: the network of {framework} cannot be built: {answer.message}"
     reference = next((each for each in (model.reference, *found) if each in found), "")
     for framework in found:

@@ -1,9 +1,12 @@
 """A look at each network before anything is timed."""
 
+import dataclasses
+
 import pytest
 
 import fwbench
 from fwbench.models import CATALOG
+from fwbench.plugin import surveying
 from fwbench.plugin.surveying import survey
 from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
@@ -63,6 +66,20 @@ def test_a_network_that_cannot_be_built_is_said_and_one_that_is_not_installed_is
     said, _ = surveyed({"torch": Failure("error", "no such checkpoint"), "jax": NAMES})
     assert [("torch" in line, "no such checkpoint" in line) for line in said] == [(True, True)]
     assert surveyed({"torch": Failure("unavailable", "there is no torch"), "jax": NAMES})[0] == []
+
+
+@pytest.mark.parametrize("deadline", [5.0, 600.0])
+def test_a_network_that_never_comes_is_left_to_its_tests_soon(deadline):
+    """They would wait for it as long again."""
+    given, lines = [], Lines()
+
+    def shapes(workload, protocol):
+        given.append(protocol.deadline)
+        return Failure("timed_out", "no result")
+
+    protocol = dataclasses.replace(PROFILES["quick"], deadline=deadline)
+    survey([(Workload("torch", "mine"), protocol)], {"mine": MODEL}, shapes, lines)
+    assert (given, lines.kept) == ([min(deadline, surveying._PATIENCE)], [])
 
 
 def test_the_suites_own_networks_and_the_lane_without_one_are_not_built():

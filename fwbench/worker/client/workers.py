@@ -123,7 +123,7 @@ class Workers:
     def shapes(self, workload: Workload, protocol: Protocol) -> dict[str, tuple[int, ...]] | Failure:
         """Canonical name to shape of the weights of a workload's network, or why it cannot be built."""
         file = self._temporary("shapes.json")
-        job = {**self.job(workload, protocol), "shapes": str(file)}
+        job = {**self.job(workload, protocol), "shapes": str(file), "patience": 0.0}
         self._settle()
         failure = self._served(LANES[workload.lane], job, workload, lambda stage: None).failure
         if failure:
