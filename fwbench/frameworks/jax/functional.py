@@ -143,7 +143,7 @@ class Network(ABC):
         """What users of the network's library compile a function of the network and of arrays with."""
         return jax.jit
 
-    def held(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
+    def assembled(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
         """The network with these leaves as users of its library hold it: a module in a mode, or a tree of weights."""
         return list(leaves) if self._structure is None else jax.tree.unflatten(self._structure, leaves)
 

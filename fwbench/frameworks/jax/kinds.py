@@ -84,7 +84,7 @@ class Nnx(Network):
         jitted: Callable[..., Any] = nnx.jit
         return jitted
 
-    def held(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
+    def assembled(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
         return self._merged(leaves, train)
 
     def taken_apart(self, held: Any) -> list[Any]:
@@ -165,7 +165,7 @@ class Equinox(Network):
         super().__init__(model, [_without_window(leaf) for leaf in leaves])
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
-        module = sys.modules["equinox"].nn.inference_mode(self.held(leaves), value=key is None)
+        module = sys.modules["equinox"].nn.inference_mode(self.assembled(leaves), value=key is None)
         taken = (parameters(type(module).__call__) or {}).get("key")
         if key is None and taken is not None and taken.default is taken.empty:
             # Some networks refuse None, although no layer in inference mode draws from the key.
@@ -182,7 +182,7 @@ class Equinox(Network):
         jitted: Callable[..., Any] = sys.modules["equinox"].filter_jit
         return jitted
 
-    def held(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
+    def assembled(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
         return sys.modules["equinox"].combine(jax.tree.unflatten(self._structure, leaves), self._static)
 
     def taken_apart(self, held: Any) -> list[Any]:

@@ -59,7 +59,7 @@ class OwnStep(Compiled):
 
     def _begin(self, leaves: Leaves) -> None:
         with faults(f"{self.network.model.train_state['jax']!r}"):
-            made = taken_apart(self.make_state(self.network.held(leaves, train=True)))
+            made = taken_apart(self.make_state(self.network.assembled(leaves, train=True)))
         self.paths, self.whole = made.paths, made.whole
         # A call that is given away frees its arguments, so leaves that are one array become several.
         self.state: Leaves = jax.device_put(
@@ -157,7 +157,7 @@ class OwnStep(Compiled):
 
 def own_names(network: Network, leaves: Leaves) -> list[str]:
     """The ends of paths by which a state names each of a network's leaves."""
-    parts = (path.split(".") for path in taken_apart(network.held(leaves, train=True)).paths)
+    parts = (path.split(".") for path in taken_apart(network.assembled(leaves, train=True)).paths)
     return [".".join(of[1:] if of[0] in FILLERS else of) for of in parts]
 
 

@@ -263,7 +263,7 @@ class OfModule(Forward):
         self._hold()
 
     def _hold(self) -> None:
-        self._held = self.network.held(self._complete(self.leaves))
+        self._held = self.network.assembled(self._complete(self.leaves))
 
     def compile(self) -> CompileTimes:
         times = super().compile()
