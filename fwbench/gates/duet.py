@@ -169,7 +169,7 @@ class DuetGate(Gate):
         limits = [*self._expected.values(), *self._plain.thresholds.values()] if comparisons else []
         asked = {metric for each in limits for metric in each if CRITERIA[metric].asked}
         why = dict.fromkeys(sorted(asked - judged), "no benchmark has it on both sides")
-        if "energy" in why and isinstance(absent := counter(self._selection.device), Absent):
+        if "energy" in why and isinstance(absent := counter(comparisons[0].workload.device), Absent):
             why["energy"] = absent
         return [f"{metric} was not compared: {reason}" for metric, reason in why.items()]
 

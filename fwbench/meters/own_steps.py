@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.own_steps import FIRST, SECOND, Stepping, role_of
-from fwbench.meters.sketching import Folded, _difference, _folded, _moved, _sketches
+from fwbench.meters.sketching import Folded, fold, moved_weights, sketches_of, subtracted
 from fwbench.models.weights import Weights
 
 _STEPS = 3
@@ -52,12 +52,12 @@ def of_own_steps(program: _Program, weights: Callable[[], Weights], precision: s
     before = _begun(program, given)
     metrics = _made(program, _STEPS)
     first = _results(program, metrics, before)
-    before = _begun(program, _moved(given, unit))
+    before = _begun(program, moved_weights(given, unit))
     del given
     metrics = _made(program, _STEPS - 1)
     yield {}
     metrics |= _named(program, _STEPS)
-    told = _sketches(first, [_results(program, metrics, before)])
+    told = sketches_of(first, [_results(program, metrics, before)])
     yield told | ({"precision": unit} if coarse else {})
 
 
@@ -85,9 +85,9 @@ def _results(program: _Program, metrics: Arrays, before: Mapping[str, Folded]) -
     values = _values(program)
     moments = {name: array for name, array in leaves.items() if name not in values}
     after = _by_role("updates", values)
-    updates = {role: _difference(after[role], before[role]) for role in after.keys() & before.keys()}
+    updates = {role: subtracted(after[role], before[role]) for role in after.keys() & before.keys()}
     return {
-        "metrics": _folded("metrics", metrics, lengths=True),
+        "metrics": fold("metrics", metrics, lengths=True),
         **_joined("moments", _by_role("moments", moments)),
         **_joined("state", _by_role("state", values)),
         **_joined("updates", {role: _measured(folded) for role, folded in sorted(updates.items())}),
@@ -104,7 +104,7 @@ def _by_role(quantity: str, arrays: Arrays) -> dict[str, Folded]:
     roles: dict[str, dict[str, NDArray[Any]]] = {}
     for name, array in arrays.items():
         roles.setdefault(role_of(name), {})[name] = array.ravel()
-    return {role: _folded(quantity, of, lengths=True) for role, of in sorted(roles.items())}
+    return {role: fold(quantity, of, lengths=True) for role, of in sorted(roles.items())}
 
 
 def _joined(quantity: str, roles: Mapping[str, Folded]) -> dict[str, Folded]:

@@ -101,15 +101,15 @@ def of_inference(
     # Nothing says whether outputs follow weights that there are not.
     moves = bool(weights)
     try:
-        program.restart(_moved(weights, precision), draw=1)
+        program.restart(moved_weights(weights, precision), draw=1)
     except NotImplementedError:
         moves = False
     del weights
     yield {}
     others = [folded_output(program, samples)] if moves else []
-    told = _sketches(output, others)
+    told = sketches_of(output, others)
     if before and not np.array_equal(before["output"].slots, output["output"].slots):
-        told["before"] = _sketches(before, others)["output"]
+        told["before"] = sketches_of(before, others)["output"]
     yield told | ({"errors": errors(output, exact())} if exact else {})
 
 
@@ -166,7 +166,7 @@ def of_training(
     program.call_and_wait()
     first, given = loss(), weights()
     start = results(first, given, lengths=True)
-    moved = _moved(given, precision)
+    moved = moved_weights(given, precision)
     program.restart(moved, draw=1)
     # Keep only the fold of the moved weights. The weights themselves would count as memory of the step.
     before = _all_folded({"updates": Lazy(trained, moved.__getitem__)})
@@ -174,7 +174,7 @@ def of_training(
     yield {}
     second = loss()
     other = results(second, {})
-    other |= {name: _difference(other[name], folded) for name, folded in before.items()}
+    other |= {name: subtracted(other[name], folded) for name, folded in before.items()}
     others, draws = [other], []
     changes = [abs(second - first) > _LOSS_CHANGE * abs(first)]
     if "gradients" in start:
@@ -187,7 +187,7 @@ def of_training(
         draws.append(step(given, draw))
         # Two draws may leave a layer unchanged by chance; six more hardly ever do.
         others.append(results(draws[-1], given))
-    told = _sketches(start, others)
+    told = sketches_of(start, others)
     if draws:
         told["draws"] = draws
     elif exact:
@@ -217,7 +217,7 @@ def errors(folded: Mapping[str, "Folded"], exact: Mapping[str, "Folded"]) -> dic
     }
 
 
-def _moved(weights: Mapping[str, Array], precision: str) -> Mapping[str, Array]:
+def moved_weights(weights: Mapping[str, Array], precision: str) -> Mapping[str, Array]:
     """Make each weight some rounding units larger or smaller, by the same choice in every lane."""
     largest = max((array.size for array in weights.values()), default=0)
     factors = 1 + np.float32(STEPS[precision] * UNIT[precision]) * _signs(0, min(largest, _CHUNK))
@@ -268,17 +268,17 @@ def read(path: str) -> dict[str, Folded]:
 def _all_folded(results: Mapping[str, Any], *, lengths: bool = False) -> dict[str, Folded]:
     """Fold each result that exists: an array, or arrays by name."""
     existing = {name: result for name, result in results.items() if result is not None and len(result)}
-    return {name: _folded(name, result, lengths) for name, result in existing.items()}
+    return {name: fold(name, result, lengths) for name, result in existing.items()}
 
 
 @np.errstate(invalid="ignore")
-def _difference(one: Folded, other: Folded) -> Folded:
+def subtracted(one: Folded, other: Folded) -> Folded:
     """The fold of the difference, as folding is linear. It keeps the first fold's lengths."""
     return dataclasses.replace(one, slots=one.slots - other.slots)
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def _sketches(results: Mapping[str, Folded], others: Sequence[Mapping[str, Folded]]) -> dict[str, Any]:
+def sketches_of(results: Mapping[str, Folded], others: Sequence[Mapping[str, Folded]]) -> dict[str, Any]:
     """A sketch of each result, as JSON.
 
     Args:
@@ -302,7 +302,7 @@ def _distances(one: Mapping[str, Folded], other: Mapping[str, Folded], quantity:
     return distances
 
 
-def _folded(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -> Folded:
+def fold(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -> Folded:
     arrays, size = (result, None) if isinstance(result, Mapping) else ({quantity: result}, result.size)
     parts = [list(group) for group in np.array_split(sorted(arrays), min(len(arrays), _GROUPS[quantity]))]
     names = tuple(group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in parts)

@@ -21,6 +21,7 @@ from fwbench import git
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.models import CATALOG
+from fwbench.models.importing import INSTALLED
 from fwbench.models.model import Model
 from fwbench.models.project import Project, complete
 from fwbench.parity.sources import sources
@@ -35,8 +36,6 @@ from fwbench.worker.client.starting import PACKAGE
 # others are settings.
 _ELSEWHERE = {"protocol", "suite", "asked", "settings", "study", "pythons", "device", "threads"}
 _ELSEWHERE |= {"patience", "minutes", "devices", "scaling"}
-
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 # Most characters of a condition in a sentence.
 _QUOTED = 200
@@ -190,7 +189,7 @@ def _loaded(root: Path, top: Path | None, plugins: Iterable[object]) -> dict[str
     digests = {}
     for file in sorted({getattr(module, "__file__", None) or "" for module in (*sys.modules.values(), *plugins)}):
         path = Path(file)
-        if path.is_absolute() and not _INSTALLED & {*path.parts} and not os.path.normcase(path).startswith(folders):
+        if path.is_absolute() and not INSTALLED & {*path.parts} and not os.path.normcase(path).startswith(folders):
             name = path.relative_to(root) if path.is_relative_to(root) else path
             digests[str(name)] = _digest([_contents(path)])
     return digests

@@ -14,8 +14,8 @@ For each test, in the order of the configuration:
       | -- {"energy"} ---------------------> |  if it is asked for, after all turns
       | <-- {"energy": joules} ------------- |  of a call, or null
       | -- {"finish": {"profiled"}} -------> |  if sources or a profile are asked for
-    | <-- {"sources", "profile"} -------- |
-    | -- {"go"} -------------------------> |  the test goes on with what its call has returned
+      | <-- {"sources", "profile"} --------- |
+      | -- {"go"} -------------------------> |  the test goes on with what its call has returned
       | <-- {"test", "over", "message"} ---- |
 
 A test that does not come to its benchmark, or is not there, is `over` at once; `go` may come in place of `first`.

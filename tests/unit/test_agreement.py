@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fwbench.compare.agreement import KINKS, MOVEMENTS, UNITS, agreement
-from fwbench.meters.sketching import _all_folded, _sketches
+from fwbench.meters.sketching import _all_folded, sketches_of
 from fwbench.record.sketch import STEPS, UNIT
 from tests.unit.recorded import measured
 
@@ -32,7 +32,7 @@ def rounded(result, unit, seed):
 
 def lane(name, results, moved=None, precision="fp32", mode="train_step", **others):
     """A measurement with the sketches of these results, which moved so far."""
-    check = {**_sketches(_all_folded(results, lengths=True), [_all_folded(moved)] if moved else []), **others}
+    check = {**sketches_of(_all_folded(results, lengths=True), [_all_folded(moved)] if moved else []), **others}
     return measured(name, mode=mode, precision=precision, parity={"weights": "abc", "check": check})
 
 

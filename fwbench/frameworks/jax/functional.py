@@ -148,7 +148,7 @@ class Network(ABC):
         return list(leaves) if self._structure is None else jax.tree.unflatten(self._structure, leaves)
 
     def taken_apart(self, held: Any) -> list[Any]:
-        """The inverse of `held`."""
+        """The leaves of a network that `assembled` has made."""
         return jax.tree.leaves(held)
 
     def _returned(

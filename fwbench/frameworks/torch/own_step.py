@@ -69,7 +69,7 @@ class OwnStep(Placed):
 
     def state_leaves(self) -> dict[str, NDArray[Any]]:
         canonical = shapes(self.module)
-        arrays = dict(_leaves(self.state, canonical.keys()))
+        arrays = dict(_leaves(self.state))
         names = Names(self.model, {path: tuple(np.shape(leaf)) for path, leaf in arrays.items()}, canonical)
         return own_steps.gathered(
             (".".join(filter(None, names.of[path])), _array(leaf)) for path, leaf in arrays.items()
@@ -92,28 +92,27 @@ class OwnStep(Placed):
         self._begin()
 
     def _held(self) -> list[Tensor]:
-        leaves = (leaf for _, leaf in _leaves(self.state, ()) if isinstance(leaf, Tensor))
+        leaves = (leaf for _, leaf in _leaves(self.state) if isinstance(leaf, Tensor))
         return list({id(leaf): leaf for leaf in (*super()._held(), *leaves)}.values())
 
 
-def _leaves(state: Any, canonical: Any) -> Iterator[tuple[str, Any]]:
+def _leaves(state: Any) -> Iterator[tuple[str, Any]]:
     """The arrays and numbers of a state by path; an optimizer's end in the name of the parameter that they are of."""
-    modules = dict(_modules("", state, set()))
     names: dict[int, str] = {}
-    for module in modules.values():
+    for module in _modules(state, set()):
         for name, parameter in module.named_parameters():
             names.setdefault(id(parameter), name)
     return _walked("", state, names)
 
 
-def _modules(path: str, part: Any, seen: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The modules in a state by path."""
+def _modules(part: Any, seen: set[int]) -> Iterator[torch.nn.Module]:
+    """The modules in a state."""
     if isinstance(part, torch.nn.Module):
-        yield path, part
+        yield part
     elif id(part) not in seen:
         seen.add(id(part))
-        for key, inner in _parts(part):
-            yield from _modules(f"{path}.{key}" if path else key, inner, seen)
+        for _, inner in _parts(part):
+            yield from _modules(inner, seen)
 
 
 def _walked(path: str, part: Any, names: Mapping[int, str]) -> Iterator[tuple[str, Any]]:

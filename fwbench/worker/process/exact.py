@@ -29,9 +29,7 @@ def write(lane: Lane, job: Mapping[str, Any]) -> Measurement:
         if reason := framework.unavailable(workload, model):
             return Measurement(workload, failure=Failure("unavailable", reason))
         if model.train_step and workload.mode not in FORWARD:
-            reason = (
-                f"{model.name} has a training step of its own, whose arithmetic is not float64 if it says otherwise"
-            )
+            reason = f"{model.name} has a training step of its own, which chooses its arithmetic itself"
             return Measurement(workload, failure=Failure("unavailable", reason))
         shapes = framework.weight_shapes(model, stateful.sizes(model, workload))
         weights = canonical(workload.weights, model, shapes, workload.seed, job["start"])

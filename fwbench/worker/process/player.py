@@ -26,6 +26,7 @@ from fwbench.meters.heap import page_faults
 from fwbench.meters.remembering import vary
 from fwbench.meters.throughput import queue_depth
 from fwbench.models import Model, ModelError, stateful
+from fwbench.models.importing import INSTALLED
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, compiling
@@ -130,7 +131,7 @@ def stray(job: Mapping[str, Any]) -> dict[str, Any]:
             continue
         folder = resolved(os.path.dirname(file)) + os.sep
         in_tree = folder.startswith(tree + os.sep) and not folder.startswith(environments)
-        in_tree = in_tree and not {"site-packages", "dist-packages"}.intersection(Path(folder).parts)
+        in_tree = in_tree and not INSTALLED.intersection(Path(folder).parts)
         # The working tree is head's, and head's code may have resolved the link to it.
         if (in_tree and job["side"] == "base") or (name in job["own"] and not in_tree):
             return {"stray": [name, file]}

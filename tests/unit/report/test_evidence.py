@@ -7,7 +7,7 @@ import pytest
 
 from fwbench.compare.cases import cases, over_seeds, settings
 from fwbench.compare.parity import apart, doubts, evidence, tally
-from fwbench.meters.sketching import _all_folded, _sketches
+from fwbench.meters.sketching import _all_folded, sketches_of
 from fwbench.report import calls, ratios, summary
 from fwbench.report.answers import answers, table
 from fwbench.report.cards import cards
@@ -19,7 +19,7 @@ OUTPUT = np.linspace(1.0, 2.0, 8)
 
 def sketched(output):
     """What a lane with this output keeps, which moves by a millionth."""
-    return _sketches(_all_folded({"output": output}, lengths=True), [_all_folded({"output": output * (1 + 1e-6)})])
+    return sketches_of(_all_folded({"output": output}, lengths=True), [_all_folded({"output": output * (1 + 1e-6)})])
 
 
 CHECKS = {
