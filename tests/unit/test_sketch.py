@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
 def sketch(quantity="gradients", moved=None, **arrays):
     """The sketch of these arrays, as it lies on a record."""
     elsewhere = [] if moved is None else [sketching._all_folded({quantity: moved})]
-    (packed,) = sketching._sketches(sketching._all_folded({quantity: arrays}, lengths=True), elsewhere).values()
+    (packed,) = sketching.sketches_of(sketching._all_folded({quantity: arrays}, lengths=True), elsewhere).values()
     return json.loads(json.dumps(packed))
 
 
@@ -84,7 +84,7 @@ def test_what_fits_into_the_slots_is_told_exactly(size):
     quantity = "gradients" if size <= 3 else "output"
     arrays = [{"x": array} if quantity == "gradients" else array for array in (one, other)]
     folded = [sketching._all_folded({quantity: given}) for given in arrays]
-    packed = [sketching._sketches(own, [folded[1]])[quantity] for own in folded]
+    packed = [sketching.sketches_of(own, [folded[1]])[quantity] for own in folded]
     expected = np.linalg.norm(one - other) / np.linalg.norm(one)
     assert distance(*packed) == pytest.approx(expected, rel=1e-3)
     assert Sketch.from_json(packed[0]).moved == pytest.approx(expected * np.linalg.norm(one), rel=2**-7)
@@ -103,7 +103,7 @@ def test_the_distance_of_sketches_is_about_that_of_the_arrays(shape, change):
     else:
         other = one * np.float32(1.003)
     folds = (sketching._all_folded({"output": array}, lengths=True) for array in (one, other))
-    (packed,), (beside,) = (sketching._sketches(fold, []).values() for fold in folds)
+    (packed,), (beside,) = (sketching.sketches_of(fold, []).values() for fold in folds)
     slots = [Sketch.from_json(given).slots.astype(np.float64) for given in (packed, beside)]
     expected = np.linalg.norm(other.astype(np.float64) - one)
     assert np.linalg.norm(slots[0] - slots[1]) == pytest.approx(expected, rel=0.25)
@@ -145,6 +145,6 @@ def test_what_a_large_network_adds_to_a_record_stays_small():
     running = {f"{name}.running_{what}": np.ones(8) for name in names[:200] for what in ("mean", "var")}
     given = {"loss": np.array([2.3]), "gradients": gradients, "updates": gradients, "statistics": running}
     folded = sketching._all_folded(given, lengths=True)
-    packed = sketching._sketches(folded, [folded])
+    packed = sketching.sketches_of(folded, [folded])
     assert packed.keys() == given.keys()
     assert len(json.dumps(packed)) < 8 * 1024
