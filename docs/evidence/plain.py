@@ -33,7 +33,7 @@ from fwbench.report import outcome_file
 
 HERE = Path(__file__).resolve().parent
 DATA, OF_REPOSITORIES, PAGE = HERE / "plain.jsonl", HERE / "repositories.jsonl", HERE / "plain.md"
-MINUTES = 2
+MINUTES = 4
 CONDITIONS = {False: "quiet", True: "a process computes for half of it"}
 KINDS = ("regressed", "improved", "unchanged", "inconclusive")
 

@@ -103,15 +103,28 @@ class Duet(Generic[Of]):
                 step("screening", "screening", wanted)
             self._stage = Confirmation(self.suspects())
             self._stage.judge(self._fresh())
-            while wanted := self._fitting(list(dict.fromkeys(each for each, _ in self._fresh())), left()):
+            while wanted := self._fitting(self._to_confirm(left()), left()):
                 step("confirming", "confirmation", wanted)
                 self._stage.judge(self._fresh())
             # More pairs may make a suspect.
             while self.suspects().keys() == self._stage.names and (wanted := self._fitting(self.to_clear(), left())):
                 step("clearing", "screening", wanted)
-            # Suspects may have been decided by fewer pairs than were reserved for them.
-            if self.suspects().keys() == self._stage.names and not self._fitting(self.to_screen(), left()):
+            # Suspects may have been decided by fewer pairs than were reserved for them, or have waited for clearing.
+            if self.suspects().keys() == self._stage.names and not (
+                self._fitting(self.to_screen(), left()) or self._fitting(self._to_confirm(left()), left())
+            ):
                 return
+
+    def _to_confirm(self, seconds: float) -> list[Of]:
+        """The workloads with open suspects.
+
+        Pairs that do not agree, as of a program with two speeds, may never decide. Such a suspect waits while another
+        workload needs pairs and these seconds suffice for one.
+        """
+        open_ = list(dict.fromkeys(workload for workload, _ in self._fresh()))
+        agreed = deciding_pairs(len(self._stage.names))
+        hopeful = [workload for workload in open_ if len(self.confirmation[workload]) < agreed]
+        return self._fitting(hopeful, seconds) or ([] if self._fitting(self.to_clear(), seconds) else open_)
 
     def take(self, stage: Stage, workload: Of, pair: Pair) -> None:
         """Add a pair to its stage, and drop earlier ones with other flags or another batch."""

@@ -47,6 +47,9 @@ CLEARING = {4: 0.25, 10: 0.5, 16: 1.0}
 MOST = 64
 MOST_UNSUSPECTED = 8
 
+# Fresh pairs after which a suspect is left inconclusive where the most would not decide it.
+FUTILE = 12
+
 # Possible changes and scatters, in thresholds; the bets trust each as far as it has foretold earlier pairs.
 _CHANGES, _SCATTERS = (grid.ravel() for grid in np.meshgrid(2.0 ** np.arange(5), 4.0 ** np.arange(-2, 2)))
 
@@ -58,7 +61,18 @@ _NOT_RISKED = 0.1
 
 
 # The settings that decide a verdict.
-RULE = (SCREENING, THRESHOLD, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist(), _FINEST, _NOT_RISKED)
+RULE = (
+    SCREENING,
+    THRESHOLD,
+    ALPHA,
+    CLEARING,
+    MOST,
+    FUTILE,
+    _CHANGES.tolist(),
+    _SCATTERS.tolist(),
+    _FINEST,
+    _NOT_RISKED,
+)
 
 
 @dataclass(frozen=True)
@@ -187,6 +201,16 @@ def _is_cleared(change: float, differences: Sequence[float], threshold: float) -
     return agree and change < math.log1p(below * threshold)
 
 
+def _is_futile(change: float, differences: Sequence[float], threshold: float) -> bool:
+    """Whether even the most pairs would leave a suspect open, as where processes have two speeds.
+
+    The change's standard error falls with the root of the number of pairs. It would exceed the threshold then, and
+    half of the change.
+    """
+    error = _error(differences) * math.sqrt(len(differences) / MOST)
+    return len(differences) >= FUTILE and error > max(math.log1p(threshold), abs(change) / 2)
+
+
 def unfinished(differences: Sequence[float]) -> Verdict:
     """The verdict if no more pairs can be played: what these say, without a decision."""
     note = f"the time was over after {_spread(differences)}: go on with --fwbench-resume"
@@ -237,6 +261,8 @@ class Confirmation(Generic[Name]):
                 self.verdicts[name] = cleared(pairs, suspect.threshold, "cleared")
             elif len(pairs) >= MOST:
                 self.verdicts[name] = _verdict("inconclusive", pairs, "the most", chances.get(name), _untold(pairs))
+            elif _is_futile(changes[name], pairs, suspect.threshold):
+                self.verdicts[name] = _verdict("inconclusive", pairs, "more would not decide", note=_untold(pairs))
 
     def _chance(self, name: Name, differences: Sequence[float]) -> float:
         """A p-value that holds whenever one stops: the chance of such evidence at any time, without a change."""

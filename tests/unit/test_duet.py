@@ -963,6 +963,24 @@ def test_a_first_pair_that_took_long_does_not_end_a_workload():
     assert [len(pairs) for pairs in duet.screening.values()] == [3, 3]
 
 
+def test_a_program_of_two_speeds_does_not_take_the_time_of_others():
+    """The other's slowdown shows in its fifth pair only, and needs eleven more when the first one has had its own."""
+    drawn = {ONE: itertools.cycle([0.26, 0.26, 0.0, -0.26, 0.26]), TWO: iter([-0.05, 0.05, 0.0, 0.0, *[0.05] * 30])}
+    clock = [0]
+
+    def playing(asked, arrived):
+        for workload in asked:
+            clock[0] += 1
+            arrived(workload, pair(next(drawn[workload])))
+
+    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
+    duet.play(playing, left=lambda: 40 - clock[0])
+    kinds = {workload: comparison.kind for workload, comparison in duet.comparisons().items()}
+    assert kinds == {ONE: "inconclusive", TWO: "regressed"}
+    # What is left is the first one's.
+    assert clock[0] == 40
+
+
 def test_pairs_of_a_journal_may_say_that_they_took_no_time():
     duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
     for workload in (ONE, ONE, TWO):
@@ -1005,7 +1023,8 @@ def test_base_head_and_change_are_of_one_kind():
         ([0.0] * 3, "3 pairs, no suspect"),
         ([0.03] * 3 + [0.0] * 4, "4 pairs, cleared"),
         ([0.05] * 30, "8 pairs, confirmed"),
-        ([0.1, -0.1, 0.3] + [0.1, -0.06] * 33, "64 pairs, the most"),
+        ([0.1, -0.1, 0.3] + [0.065, -0.02] * 33, "64 pairs, the most"),
+        ([0.1, -0.1, 0.3] + [0.26, -0.2] * 33, "12 pairs, more would not decide"),
         ([0.05] * 5, "2 pairs, the time was over"),
     ],
 )

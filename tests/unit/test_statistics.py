@@ -15,6 +15,7 @@ from fwbench.compare.evidence import read
 from fwbench.compare.ratios import round_difference
 from fwbench.compare.statistics import (
     ALPHA,
+    FUTILE,
     MOST,
     SCREENING,
     THRESHOLD,
@@ -276,9 +277,20 @@ def test_noise_that_hides_a_change_is_inconclusive_and_never_silently_green():
     verdict = judged({"it": Suspect(1)}, {"it": pairs}).verdicts["it"]
     assert verdict.kind == "inconclusive"
     assert "do not decide" in verdict.note
-    assert verdict.pairs == MOST
+    # As many pairs as may be played would not say more.
+    assert (verdict.ended, FUTILE <= verdict.pairs < MOST) == ("more would not decide", True)
     # It contains both no change and the threshold.
     assert verdict.interval[0] < 1 < 1 + THRESHOLD < verdict.interval[1]
+
+
+def test_noise_that_more_pairs_average_out_is_not_given_up():
+    """A change of 15 % whose pairs scatter as much: it takes some twenty pairs."""
+    rng = np.random.default_rng(1)
+    found = [
+        judged({"it": Suspect(1)}, {"it": rng.normal(0.15, 0.15, MOST).tolist()}).verdicts["it"] for _ in range(40)
+    ]
+    assert [verdict.kind for verdict in found].count("regressed") >= 38
+    assert max(verdict.pairs for verdict in found) > FUTILE
 
 
 def test_a_suspect_is_cleared_at_the_first_look_that_shows_nothing():
