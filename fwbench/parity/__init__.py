@@ -1,1 +1,1 @@
-"""Proof that the frameworks compute the same thing, and what a record says of it."""
+"""Proofs that the frameworks compute the same thing, and the statement of a record on them."""

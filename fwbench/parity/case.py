@@ -1,4 +1,4 @@
-"""What the two sides of a proof compute: one model on one batch, in one mode and one number format."""
+"""Cases and sides of a proof: a case is one model on one batch in one mode and number format; a side computes it."""
 
 import functools
 import math
@@ -27,33 +27,33 @@ Mode = Literal["eval", "train"]
 Device = Literal["cpu", "gpu"]
 Optimizer = Literal["sgd", "adam"]
 
-# The suite's own; those with a state, which are proved step by step as well, apart.
+# The suite's own models with parameters. Models with a state are left out, as they are proved step by step as well.
 MODELS = tuple(name for name, model in CATALOG.items() if model.parameters and not model.state)
 MODES: tuple[Mode, ...] = ("eval", "train")
 
 Draw = Literal["drawn", "initial", "perturbed", "small", "unit", "checkpoint"]
 
 STEPS = 5
-# What users choose. The rest is each framework's default, and the same: Adam's 0.9, 0.999 and 1e-8.
+# The settings that users choose. The others are the frameworks' defaults, which agree: Adam's 0.9, 0.999 and 1e-8.
 SGD = {"learning_rate": 1e-2, "momentum": 0.9}
 ADAM = {"learning_rate": 1e-4}
 
-# What further passes of a network may take together: weights times numbers of a sample times samples.
+# The most work that all further passes of a network may take: weights times numbers of a sample times samples.
 _ROOM = 2**28
 
-# Two outputs of one program that are further apart have drawn different random numbers.
+# Two outputs of one program with a larger relative difference have drawn different random numbers.
 CHANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where the two functions are compared: which weights they have, and how large their inputs are.
+    """A point at which the two functions are compared: the weights, and the scale of the inputs.
 
     Attributes:
         weights: `drawn`, the canonical draw; `initial`, the values that the reference's constructor sets; `perturbed`,
-            these moved far away; `unit`, standard-normal ones; `small`, an eighth of the drawn ones; `checkpoint`,
-            those of the file that the model names.
-        scale: factor on inputs of floating point.
+            the initial ones moved far away; `unit`, standard-normal ones; `small`, an eighth of the drawn ones;
+            `checkpoint`, those of the file that the model names.
+        scale: factor on floating-point inputs.
         moved: 0, or the seed of a perturbation that moves every weight and input by one unit in the last place.
     """
 
@@ -71,14 +71,14 @@ MAIN = Point()
 
 @dataclass(frozen=True)
 class Case:
-    """One model in one mode and one number format, without randomness: what is built once and asked at many points.
+    """One model in one mode and one number format, without randomness. It is built once and evaluated at many points.
 
     Attributes:
-        model: what is built.
+        model: the model that is built.
         mode: whether the network is in inference mode (`eval`) or in training mode (`train`).
-        dtype: of weights, inputs of floating point and all arithmetic.
-        axes: values of the model's axes, where these are not the first ones.
-        batch_size: at least 2, so that a batch has a variance.
+        dtype: number format of weights, floating-point inputs and all arithmetic.
+        axes: values of the model's axes that are not the axes' first ones.
+        batch_size: number of samples; at least 2 where a batch needs a variance.
         device: `cpu` or `gpu`.
     """
 
@@ -91,21 +91,21 @@ class Case:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The model's axes."""
+        """The sizes of the model's axes by name."""
         return self.model.sizes(self.axes)
 
     @property
     def steps(self) -> int:
-        """How long the sequence is, of a model with a state."""
+        """The length of the sequence, for a model with a state."""
         return self.sizes[self.model.sequence]
 
     def inputs(self, point: Point = MAIN) -> dict[str, Array]:
-        """By the input's name samples of shape (batch_size, *sizes); images are NHWC."""
+        """Samples by the input's name, of shape (batch_size, *sizes); images are NHWC."""
         drawn = draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes)
         return self._cast(drawn, point.scale, point.moved)
 
     def targets(self, output: tuple[int, ...]) -> Array | None:
-        """What the loss compares an output of this shape with; None where the loss takes nothing."""
+        """The targets of the loss for an output of this shape; None if the loss takes none."""
         workload = Workload(self.model.reference, self.model.name, "train_step", self.batch_size, axes=self.axes)
         target = targets(workload, self.model, output)
         return None if target is None else self._cast({"": target})[""]
@@ -114,14 +114,14 @@ class Case:
         """The weights of a point in this case's number format.
 
         Raises:
-            InitialUnknownError: the reference cannot tell its initial values.
+            InitialUnknownError: the reference's framework cannot report its initial values.
             ModelError: the checkpoint does not fit.
         """
         weights = _weights(self.model, self.axes, point.weights, tuple(sorted(shapes.items())))
         return self._cast(weights, moved=point.moved)
 
     def _cast(self, arrays: Mapping[str, Array], scale: float = 1.0, moved: int = 0) -> dict[str, Array]:
-        """Floating point in this case's number format, scaled and moved; whole numbers as they are."""
+        """Floating-point arrays in this case's number format, scaled and moved; whole numbers unchanged."""
         rng = np.random.default_rng(moved)
         cast = {}
         for name in sorted(arrays):
@@ -145,7 +145,7 @@ class InitialUnknownError(ModelError):
 class Forward:
     """The output, batch first, its loss, and the running statistics after the call by name.
 
-    The loss is not a number where the model has no weights, so that nothing could be trained.
+    The loss is NaN if the model has no weights to train.
     """
 
     output: Array
@@ -155,7 +155,7 @@ class Forward:
 
 @dataclass(frozen=True)
 class Backward:
-    """The loss, and its gradient by every parameter under canonical names, in canonical layouts."""
+    """The loss and its gradients with respect to all parameters, with canonical names and layouts."""
 
     loss: float
     gradients: dict[str, Array]
@@ -163,9 +163,9 @@ class Backward:
 
 @dataclass(frozen=True)
 class Rounding:
-    """How far each result of a side moves when every weight and input moves by one unit in the last place of float64.
+    """The change in each result of a side when every weight and input moves by one unit in the last place of float64.
 
-    Each is the length of a difference, not relative to anything; gradients and statistics by name.
+    Each is the absolute length (L2 norm) of a difference; gradients and statistics are by name.
     """
 
     output: float
@@ -179,7 +179,7 @@ class Stepped:
     """A sequence that was computed in several calls.
 
     Attributes:
-        outputs: of each call.
+        outputs: the output of each call.
         state: the arrays of the state after the last call, by their place in it.
     """
 
@@ -188,9 +188,9 @@ class Stepped:
 
 
 class Side(ABC):
-    """One framework's answers to a case, at any point of it. No answer depends on another.
+    """One framework's results for a case at any point. No result depends on another.
 
-    Outputs and losses are kept, but the gradients of the last point alone: ViT-B/16's take 0.7 GB in float64.
+    Outputs and losses are kept for all points, gradients for the last one alone: ViT-B/16's take 0.7 GB in float64.
     """
 
     def __init__(self, case: Case) -> None:
@@ -210,7 +210,7 @@ class Side(ABC):
 
     @staticmethod
     def buffers(model: Model, sizes: Mapping[str, int]) -> frozenset[str]:
-        """The names of arrays that the network brings along and that are no weights; default: nobody knows."""
+        """The names of the arrays that the network holds besides its weights; by default none is known."""
         return frozenset()
 
     @functools.cached_property
@@ -219,13 +219,13 @@ class Side(ABC):
 
     @functools.cached_property
     def room(self) -> int:
-        """How many samples further passes of this network may have together, so that they take seconds at most."""
+        """The number of samples that all further passes of this network may have, so that they take seconds at most."""
         shapes = self.shapes(self.case.model, self.case.sizes)
         numbers = sum(array[0].size for array in self.case.inputs().values())
         return _ROOM // max(1, int(numbers) * sum(math.prod(shape) for shape in shapes.values()))
 
     def forget(self) -> None:
-        """Free all answers."""
+        """Free all stored results."""
         for answers in (self._forward_passes, self._backward_passes, self._roundings):
             answers.clear()
 
@@ -244,7 +244,7 @@ class Side(ABC):
         return self._backward_passes[point]
 
     def rounding(self, point: Point = MAIN) -> Rounding:
-        """What float64's rounding alone does to this side's answers at a point."""
+        """The change that rounding alone makes in this side's results at a point."""
         if point not in self._roundings:
             elsewhere = replace(point, moved=1)
             gradients: Mapping[str, Array] = {}
@@ -265,7 +265,7 @@ class Side(ABC):
         return self._roundings[point]
 
     def trains_as_it_infers(self) -> bool:
-        """Whether this side of a case in training mode computes, to the last bit, what it does in inference mode."""
+        """True if the results of a case in training mode equal those in inference mode, to the last bit."""
         twin = type(self)(replace(self.case, mode="eval"))
         one, other = self.backward(), twin.backward()
         return np.array_equal(self.forward().output, twin.forward().output) and all(
@@ -273,31 +273,31 @@ class Side(ABC):
         )
 
     def power(self, reference: "Side", points: Sequence[Point], seconds: float) -> Power | None:
-        """How many mistakes, planted in this side's program, a proof at these points would find.
+        """Count the mistakes, planted in this side's program, that a proof at these points would find.
 
         Args:
             reference: the other side, whose rounding the proof admits.
-            points: the main one first.
-            seconds: after which no more are planted.
+            points: the proof's points, the main one first.
+            seconds: time after which no more are planted.
 
         Returns:
-            None where none can be planted in the framework's programs, which is the default.
+            None if no mistakes can be planted in the framework's programs, which is the default.
         """
         return None
 
     def calls(self, point: Point = MAIN) -> list[Call]:
-        """The calls of modules in one forward pass in the case's mode, run operator by operator, as they complete.
+        """The calls of modules in one forward pass in the case's mode, run operator by operator, as they end.
 
         Returns:
-            An empty list where the network has no modules, which is the default.
+            An empty list if the network has no modules, which is the default.
         """
         return []
 
     def stepped(self, calls: Sequence[int], point: Point = MAIN) -> Stepped:
-        """The case's sequence in inference mode in several calls, from an empty state.
+        """Compute the case's sequence in inference mode in several calls, from an empty state.
 
         Args:
-            calls: how many steps of the sequence each call takes; all of them in sum.
+            calls: the number of the sequence's steps in each call; in sum all of them.
 
         Raises:
             ModelError: the model names no state in the framework, or the network does not take it.
@@ -306,10 +306,10 @@ class Side(ABC):
 
     @staticmethod
     def widened() -> AbstractContextManager[dict[str, None]]:
-        """A context in which training steps of the user's own compute in float64 what they cast to a lower format.
+        """A context in which the user's own training steps compute in float64 what they cast to a lower format.
 
         Returns:
-            It has what was changed in the steps that ran within it, as half sentences.
+            A context manager; it yields the changes to the steps that run within it, as half sentences.
 
         Raises:
             ModelError: the framework runs no such steps.
@@ -317,31 +317,31 @@ class Side(ABC):
         raise ModelError("no training step of a model's own runs in this framework")
 
     def may_draw(self) -> bool:
-        """Whether the program draws random numbers in training mode; default: the lane has no random layers."""
+        """True if the program draws random numbers in training mode. By default a lane has no random layers."""
         return False
 
     def is_steady(self) -> bool:
-        """Whether without randomness, as in all other answers of a side, two keys give one output."""
+        """True if two keys give one output while randomness is off, as it is for all other results of a side."""
         return True
 
     def draws(self, keys: int) -> Array:
-        """The outputs in training mode with randomness on, for as many keys: shape (keys, numbers of an output)."""
+        """The outputs in training mode with randomness on, one for each key: shape (keys, numbers of an output)."""
         raise NotImplementedError
 
     @abstractmethod
     def losses(self, optimizer: Optimizer) -> Array:
-        """The loss that each of `STEPS` optimizer steps on the same batch starts from at `MAIN`, shape (STEPS,)."""
+        """The losses before each of `STEPS` optimizer steps on one batch, which start at `MAIN`: shape (STEPS,)."""
 
     @abstractmethod
     def _forward(self, point: Point) -> Forward: ...
 
     @abstractmethod
     def _backward(self, point: Point) -> tuple[Forward, Backward]:
-        """Both results, as differentiating goes forward too."""
+        """The results of both passes, as differentiation includes a forward pass."""
 
 
 def length(array: Array) -> float:
-    """L2 norm, in float64, also where the numbers' squares are out of its range."""
+    """The L2 norm in float64, even if the squares of the numbers are out of float64's range."""
     numbers = np.ravel(array).astype(np.float64, copy=False)
     largest = float(np.max(np.abs(numbers), initial=0.0))
     if largest == 0 or not math.isfinite(largest):
@@ -357,16 +357,16 @@ def distance(one: Array, other: Array) -> float:
 
 
 def relative(one: Array, other: Array) -> float:
-    """The difference relative to the longer of two arrays; 0 of two that are 0."""
+    """The length of the difference relative to the longer of two arrays; 0 if both are 0."""
     size = max(length(one), length(other))
     return distance(one, other) / size if size else 0.0
 
 
 def side(framework: str) -> type[Side]:
-    """The class that answers for a framework, as its lanes name it.
+    """The class of a framework's sides, which its lanes name.
 
     Raises:
-        ModelError: no lane does, or the framework cannot be imported.
+        ModelError: no lane names one, or the framework cannot be imported.
     """
     path = next((lane.parity for lane in LANES.values() if lane.framework == framework and lane.parity), None)
     if path is None:
@@ -375,7 +375,7 @@ def side(framework: str) -> type[Side]:
     return side_class
 
 
-# One entry, as the two sides of a proof ask for the same in turn, and ViT-B/16's weights take a third of a gigabyte.
+# One entry: the two sides of a proof ask for the same weights in turn, and ViT-B/16's take a third of a gigabyte.
 @functools.lru_cache(maxsize=1)
 def _weights(
     model: Model, axes: tuple[tuple[str, int], ...], kind: Draw, shapes: tuple[tuple[str, Shape], ...]

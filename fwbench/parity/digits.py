@@ -1,4 +1,4 @@
-"""Digits that one side loses in float32, as it is measured, and the other keeps: float64 hides that."""
+"""Finds digits that only one side loses in float32, in which networks are measured. A proof in float64 hides that."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,23 +12,23 @@ from fwbench.parity.choices.steering import Steerable
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.proof import Proof, elsewhere, modes_apart
 
-# How many times as far from float64 one side may be as the other, or as one unit in the last place of all weights,
-# inputs and results carries the reference. Two right programs round in different orders; a detour through bfloat16,
-# which has 8 bits in place of float32's 24, is thousands of times as far.
+# The factor by which one side's error may exceed the other's, or the error that one unit in the last place of all
+# weights, inputs and results makes in the reference. Two correct programs round in different orders; a detour through
+# bfloat16, which has 8 bits in place of float32's 24, is thousands of times as far from float64.
 _ROOM = 30
 
-# A result that is nearer to float64 than this has lost nothing worth a name.
+# A smaller relative error counts as no loss.
 _LEAST = 1e-5
 
 
 def check(
     model: Model, candidate: str, left_out: Mapping[str, str], further: Sequence[Point], *, trains: bool = True
 ) -> None:
-    """Compare in float32 how far each side is from float64, at the points at which a proof has found both the same.
+    """Compare the errors of both sides' float32 outputs, at the points at which a proof in float64 found them the same.
 
     Args:
         candidate: the framework that is proved against the model's reference.
-        left_out: the points at which nothing could be compared, by point and mode.
+        left_out: the points and modes at which nothing could be compared.
         further: points of the proof beyond its usual ones.
         trains: as for `Proof`.
 

@@ -1,4 +1,4 @@
-"""How far results of two sides are apart, and how far they may be."""
+"""The errors between the results of two sides, and the bounds on these errors."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,12 @@ FORWARD: tuple[Quantity, ...] = ("output", "loss", "statistics")
 # Errors by the name of a tensor, or of the quantity if that is one number or array.
 Errors = dict[str, float]
 
-# Largest admissible error in float64, unless the model has a tolerance of its own. A right port reaches 1e-13 where
-# nothing amplifies rounding; every mutation in tests/correctness/test_mutations.py is above 1e-9. Trajectories do
-# amplify: batch normalisation over the few numbers that a small image leaves at the end of a network makes training
-# chaotic. Over ResNet-50's eight numbers (64 pixels, batch of 2) five SGD steps carry PyTorch 1e-5 away from itself
-# when each input moves by one unit in the last place of float64; over 16 (32 pixels, batch of 16) 3e-9, where JAX was
-# 4e-8 away with one thread; over 32 less than 1e-9, as EfficientNet over eight. Hence the catalog's `proof_batch`.
+# Largest admissible error in float64, unless the model has a tolerance of its own. A correct port reaches 1e-13 where
+# nothing amplifies rounding; every mutation in tests/correctness/test_mutations.py is above 1e-9. Trajectories amplify
+# rounding: a small image leaves few numbers at the end of a network, and batch normalisation over them makes training
+# chaotic. When each input moves by one unit in the last place of float64, five SGD steps carry PyTorch's ResNet-50 away
+# from itself by 1e-5 over eight numbers (64 pixels, batch of 2), by 3e-9 over 16 (32 pixels, batch of 16; JAX was 4e-8
+# away with one thread) and by less than 1e-9 over 32, as EfficientNet over eight. Hence the catalog's `proof_batch`.
 BOUNDS: dict[Quantity, float] = {
     "output": 1e-10,
     "loss": 1e-10,
@@ -31,9 +31,9 @@ BOUNDS: dict[Quantity, float] = {
     "adam": 1e-7,
 }
 
-# How many times as far as one unit in the last place of all weights and inputs carries a result, rounding may carry it:
-# a sum of n terms taken one after the other errs up to about sqrt(n) times as much as its terms do, and the longest
-# have a million.
+# The factor by which rounding may move a result further than one unit in the last place of all weights and inputs does.
+# The error of a sum of n terms, added one after the other, is up to about sqrt(n) times the error of its terms. The
+# longest sums have a million terms.
 ROUNDINGS = 1e3
 
 # A tensor that underflows in float64 has no digits to compare.
@@ -92,11 +92,11 @@ def check(
 
 
 def measure(quantity: Quantity, reference: Side, candidate: Side, point: Point = MAIN) -> Errors:
-    """The error of each of a quantity's tensors by name; not a number where a result is not.
+    """The error of each of a quantity's tensors by name; NaN where a result is NaN.
 
-    Each is relative to the tensor's own length. A tensor that is shorter than what float64's rounding can explain of it
-    (a gradient that cancels out, such as that of a bias just before batch normalisation) is taken to be as long as that
-    is over the bound, so that the bound admits `ROUNDINGS` times the rounding that the reference itself shows there.
+    Each is relative to the tensor's length (L2 norm), or to a floor if the tensor is shorter. The floor is needed where
+    a result is rounding alone, as a gradient that cancels out (that of a bias just before batch normalisation). With
+    it, the bound admits `ROUNDINGS` times the rounding that the reference itself shows there.
     """
     if quantity in ("sgd", "adam"):
         pairs = zip(candidate.losses(quantity), reference.losses(quantity), strict=True)
@@ -110,7 +110,7 @@ def measure(quantity: Quantity, reference: Side, candidate: Side, point: Point =
             admitted,
         )
     actual, expected = (_answers(quantity, answers.forward(point)) for answers in (candidate, reference))
-    # At the canonical weights nothing saturates, so that a single forward pass of full size is made.
+    # At the canonical weights nothing saturates, so rounding is left out, which saves further passes of full size.
     rounding = _answers(quantity, reference.rounding(point)) if point != MAIN else dict.fromkeys(expected, 0.0)
     return {
         name: relative_l2(actual[name], array, _floor(rounding[name], admitted)) for name, array in expected.items()
@@ -118,7 +118,7 @@ def measure(quantity: Quantity, reference: Side, candidate: Side, point: Point =
 
 
 def _answers(quantity: Quantity, answers: Any) -> dict[str, Any]:
-    """What is compared of a forward pass, or of its rounding, by name."""
+    """The numbers of a quantity by name, in a forward pass or in its rounding."""
     values = getattr(answers, quantity)
     return dict(values) if quantity == "statistics" else {quantity: np.asarray(values)}
 
@@ -129,7 +129,7 @@ def _floor(rounding: float, admitted: float) -> float:
 
 
 def relative_l2(actual: Array, expected: Array, floor: float = 0.0) -> float:
-    """Length of the difference over the expected length, or over the floor, in float64. Shapes must be equal."""
+    """Length of the difference over the expected length, or over a larger floor, in float64. Shapes must be equal."""
     if actual.shape != expected.shape:
         raise NotTheSame(f"a result has the shape {actual.shape}, and {expected.shape} in the reference")
     return _ratio(distance(actual, expected), max(length(expected), floor))
@@ -141,11 +141,11 @@ def gradient_errors(
     rounding: Mapping[str, float] | None = None,
     admitted: float = BOUNDS["gradients"],
 ) -> Errors:
-    """Relative L2 of each tensor, by its own length.
+    """The relative L2 error of each gradient, by its own length.
 
     Args:
-        rounding: how far one unit in the last place of float64 carries each tensor; default: nobody has found out, and
-            each tensor is taken to be at least as long as its share of the length of all would make it.
+        rounding: the distance by which one unit in the last place of float64 moves each tensor. Default: unknown; then
+            a tensor's floor is its share, by size, of the length of all.
         admitted: the bound on these errors.
     """
     if rounding is None:
@@ -158,5 +158,5 @@ def gradient_errors(
 
 
 def _ratio(difference: float, size: float) -> float:
-    """A difference relative to a size, which may be 0: then any difference at all is infinitely large."""
+    """A difference relative to a size. If the size is 0, any difference is infinitely large."""
     return difference / size if size else (math.inf if difference else 0.0)

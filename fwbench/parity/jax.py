@@ -41,26 +41,27 @@ from fwbench.parity.where.jax import recorded
 
 State = dict[str, jax.Array]
 
-# XLA's options for a program that runs only a few times, so that optimising it would take longer than it saves.
+# XLA's options for a program that runs only a few times: optimising it would take longer than it saves.
 _AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-# Not for this model: with them XLA's loops for the gradients of its convolutions are ten times slower in float64.
+# The model that is compiled without these options: they make XLA's loops for the gradients of its convolutions ten
+# times slower in float64.
 _HEAVY = frozenset({"resnet50"})
 
 
 class JaxSide(Side):
     """A network in JAX, as a jitted function of its canonical weights or run operator by operator.
 
-    The weights enter through `Network.load` inside the function, so JAX's own differentiation carries the gradients
-    back through that door into canonical names and layouts.
+    The weights enter through `Network.load` inside the function. JAX differentiates through it, so the gradients have
+    canonical names and layouts.
 
     Attributes:
-        network: what is run.
+        network: the network that is run.
     """
 
     def __init__(self, case: Case, *, network: Network | None = None, eager: bool = False) -> None:
         """
         Args:
-            network: what to run in place of the model's.
+            network: the network to run in place of the model's.
             eager: run without `jax.jit`.
         """
         super().__init__(case)
@@ -69,7 +70,7 @@ class JaxSide(Side):
         self._others = self._buffers()
         device = jax.devices(case.device)[0]
         differentiate = jax.value_and_grad(self.answer, has_aux=True)
-        # float32 is compiled as a lane compiles it.
+        # A program in float32 is compiled as a lane compiles it.
         forward, backward = faster(case.model.name, device.platform), {}
         if case.dtype == "float64":
             forward = backward = {} if case.model.name in _HEAVY else known(_AS_WRITTEN)
@@ -88,7 +89,7 @@ class JaxSide(Side):
         """Parameters, running statistics and inputs on the device, as `answer` takes them."""
         device = jax.devices(self.case.device)[0]
         with self.arithmetic():
-            # On a named device, like all results: for arguments placed otherwise a program is compiled again.
+            # On a named device, like all results: JAX compiles a program again for arguments placed otherwise.
             weights = jax.device_put(self.case.weights(self.network.shapes, point), device)
             inputs = self.network.place(self.case.inputs(point), self.case.dtype, device)
         parameters = {name: value for name, value in weights.items() if not is_statistic(name)}
@@ -97,11 +98,11 @@ class JaxSide(Side):
     def answer(
         self, parameters: State, statistics: State, inputs: State, streams: Any = None, key: Any = None
     ) -> tuple[jax.Array, tuple[jax.Array, State]]:
-        """The loss, the output and the running statistics after the call: the pure function, not transformed yet.
+        """Compute the loss, the output and the running statistics after the call: a pure function, not yet transformed.
 
         Args:
-            streams: a number that random streams, where the network keeps its own, are advanced by.
-            key: switches random layers on.
+            streams: a number that advances the network's own random streams, if it keeps any.
+            key: a random key, which switches random layers on.
         """
         leaves = self._leaves({**parameters, **statistics}, streams)
         output, leaves = self.network.apply(leaves, inputs, train=self.case.mode == "train", key=key)
@@ -162,7 +163,7 @@ class JaxSide(Side):
             return cast(operand, new_dtype, *args, **kwargs)
 
         def as_written(*args: Any, **kwargs: Any) -> Any:
-            # At each call Linen asks what shapes its initialisers would give, which do not run with such casts.
+            # At each call Linen evaluates the shapes of its initialisers, which do not run with such casts.
             lax._convert_element_type = cast
             try:
                 return shapes(*args, **kwargs)
@@ -198,7 +199,7 @@ class JaxSide(Side):
         return self.answer(parameters, statistics, inputs, streams=key, key=switched_on)[1][0]
 
     def _depends_on_key(self, function: Callable[..., jax.Array]) -> bool:
-        """Whether an output depends on the key at all, as the traced program shows without compiling."""
+        """True if the output depends on the key, as the traced program shows without compiling."""
         arguments = self.arguments()
         with self.arithmetic():
             program = jax.make_jaxpr(function)(*arguments, np.uint32(0))
@@ -206,7 +207,7 @@ class JaxSide(Side):
         return bool(used[-1])
 
     def trains_as_it_infers(self) -> bool:
-        """Whether the programs that differentiate are the same in both modes, as their traces show."""
+        """True if the programs that differentiate are the same in both modes, as their traces show."""
         return self._traced() == JaxSide(replace(self.case, mode="eval"), network=self.network)._traced()
 
     def _traced(self) -> tuple[str, list[bytes]]:
@@ -214,7 +215,7 @@ class JaxSide(Side):
         with self.arithmetic():
             program = jax.make_jaxpr(jax.value_and_grad(self.answer, has_aux=True))(*arguments)
             constants = [np.asarray(constant).tobytes() for constant in program.consts]
-        # Addresses of functions behind rules of differentiation, which these programs have applied already.
+        # Drop the addresses of differentiation rules' functions. These programs have applied the rules already.
         return re.sub(r" at 0x[0-9a-f]+", "", str(program)), constants
 
     def losses(self, optimizer: Optimizer) -> Array:
@@ -228,7 +229,7 @@ class JaxSide(Side):
             return optax.apply_updates(parameters, update), memory
 
         losses, gradients = [self.backward().loss], self.backward().gradients
-        # Released step by step: together the buffers of a large network would fill the memory.
+        # Each step can free the gradients then; together the buffers of a large network would fill the memory.
         self._backward_passes.clear()
         parameters, _, inputs = self.arguments()
         with self.arithmetic():
@@ -241,7 +242,7 @@ class JaxSide(Side):
         return np.array(losses)
 
     def power(self, reference: Side, points: Sequence[Point], seconds: float) -> Power | None:
-        # Imported here, as that module plants mistakes in what this class runs.
+        # Imported here, as that module plants mistakes in sides of this class and so imports this module.
         from fwbench.parity.power.search import power
 
         return power(self, reference, points, seconds=seconds) if self.network.shapes else None
@@ -259,7 +260,7 @@ class JaxSide(Side):
         return forward, Backward(forward.loss, jax.tree.map(np.asarray, gradients))
 
     def _buffers(self) -> list[Any]:
-        """What the network brings along besides its weights, as it is measured: computed in float32."""
+        """The arrays that the network holds besides its weights, computed in float32 as for a measurement."""
         if all(leaf.is_weight for leaf in self.network.leaves):
             return []
         weights = {name: np.zeros(shape, np.float32) for name, shape in self.network.shapes.items()}
@@ -273,7 +274,7 @@ class JaxSide(Side):
 
     @contextlib.contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """This case's device and number format, without changing JAX's settings for anybody else."""
+        """A context with this case's device and number format. JAX's settings outside of it stay as they are."""
         device = jax.devices(self.case.device)[0]
         before = convolutions.choose(convolutions.Choice(device.platform))
         try:

@@ -1,4 +1,4 @@
-"""Whether the weights of two networks are the same by name and shape."""
+"""Matches the weights of two networks by name and shape."""
 
 import difflib
 import functools
@@ -24,7 +24,7 @@ def shapes(model: Model, framework: str) -> dict[str, Shape]:
 
 
 def match(model: Model, candidate: str) -> None:
-    """Raises NotTheSame where a weight of one network has no counterpart of its shape in the other."""
+    """Raise NotTheSame if a weight of one network has no counterpart of its name and shape in the other."""
     reference = model.reference
     expected, actual = shapes(model, reference), shapes(model, candidate)
     both = {reference: expected, candidate: actual}
@@ -45,7 +45,7 @@ def match(model: Model, candidate: str) -> None:
         near = difflib.get_close_matches(name, alike, n=1, cutoff=0.0)
         nearest = f"; the nearest in {other} is {near[0]!r} {left[near[0]]}" if near else ""
         path, dot, leaf = name.rpartition(".")
-        # What JAX's networks call `scale` has been renamed to `weight`, whatever the other network calls it.
+        # `scale` in JAX's networks has been renamed to `weight`, whatever the other network calls it.
         if one == "jax" and leaf == "weight" and left.get(scale := f"{path}{dot}scale") == shape:
             nearest += f": if it is the same, weights={{{f'^{re.escape(name)}$'!r}: {scale!r}}} says so"
         return f"{name!r} {shape} is in {one} alone{nearest}"
@@ -59,5 +59,5 @@ def match(model: Model, candidate: str) -> None:
 
 
 def has_statistics(model: Model) -> bool:
-    """Whether the reference's network keeps running statistics, as batch normalisation does."""
+    """True if the reference's network keeps running statistics, as batch normalisation does."""
     return any(map(is_statistic, shapes(model, model.reference)))

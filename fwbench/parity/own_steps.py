@@ -1,7 +1,7 @@
-"""Whether two frameworks' training steps of the user's own do the same: metrics and state, step by step.
+"""Compares the user's own training steps in two frameworks, step by step: their metrics and their states.
 
-Both run in float64 from the same weights on the same batch. What a step itself casts to a lower format is computed in
-float64, too, so that right twins agree but for rounding.
+Both run in float64 from the same weights on the same batch. Numbers that a step itself casts to a lower format are
+computed in float64, too, so that correct twins differ by rounding alone.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ from fwbench.record.workload import Workload
 QUANTITY = "training steps"
 _STEPS = 5
 _BATCH = 8
-# How many times float64's rounding of an array its change may differ by.
+# The change of an array may differ by this many times float64's rounding of the array.
 _ROUNDINGS = 1e4
-# The least share of its role's typical movement that an array is taken to move by: some gradients cancel out.
+# The least movement that counts for an array, as a share of its role's typical one: some gradients cancel out.
 _LEAST = 0.1
 # Roles in the order in which a step computes them.
 _ORDER = (FIRST, SECOND, WEIGHTS)
@@ -40,8 +40,8 @@ class _Runner:
     """One framework's program in float64.
 
     Attributes:
-        program: built and compiled.
-        changed: what is computed otherwise than in a run.
+        program: the compiled program.
+        changed: changes that the proof makes to the computation of a run.
         start: the state's leaves at the start.
     """
 
@@ -60,12 +60,12 @@ class _Runner:
 
 @dataclass(frozen=True)
 class Found:
-    """What a comparison of steps has found.
+    """The result of comparing steps.
 
     Attributes:
-        nearest: the leaf or metric that is nearest to its bound, or the first one beyond it; empty if there is nothing.
-        note: what was not compared, and what was computed otherwise than in a run.
-        failure: the first step and leaf apart, and the cause if numbers show it; empty if all agree.
+        nearest: the leaf or metric that is nearest to its bound, or the first one beyond it; empty if there is none.
+        note: the state and metrics that were not compared, and the changes that the proof made to the computation.
+        failure: the first step and leaf that differ, and the cause if numbers show it; empty if all agree.
     """
 
     nearest: tuple[Nearest, ...]
@@ -74,7 +74,7 @@ class Found:
 
 
 def prove(model: Model, candidate: str) -> Found:
-    """Compare the first steps.
+    """Compare the first training steps of the candidate with those of the reference.
 
     Raises:
         ModelError: a step cannot be built or run as it is described, or it draws random numbers.
@@ -116,7 +116,7 @@ def _compared(model: Model, one: _Runner, other: _Runner) -> Found:
 def _furthest(
     one: _Runner, other: _Runner, histories: tuple[Trajectory, Trajectory], step: int, admitted: float
 ) -> tuple[str, float]:
-    """The leaf or metric after a step that is first beyond its bound as a step computes them, or else the furthest."""
+    """The leaf or metric after a step that is computed first of those beyond their bounds, else the furthest apart."""
     ours, theirs = one.leaves(), other.leaves()
     start = one.start if step else {}
     moved = {name: distance(array, start[name]) if name in start else length(array) for name, array in ours.items()}
@@ -139,7 +139,7 @@ def _furthest(
 
 
 def _order(name: str, error: float) -> tuple[int, float]:
-    """The place of a leaf among those that are apart: as a step computes them, and the furthest first."""
+    """The place of a leaf among those that differ: in the order in which a step computes them, the furthest first."""
     role = role_of(name)
     if role in _ORDER:
         place = _ORDER.index(role)
@@ -149,7 +149,7 @@ def _order(name: str, error: float) -> tuple[int, float]:
 
 
 def _error(expected: NDArray[Any], actual: NDArray[Any], moved: float, admitted: float) -> float:
-    """How far two leaves are apart, relative to how far the reference's has moved since the start."""
+    """The distance of two leaves, relative to the reference's movement since the start."""
     if expected.shape != actual.shape:
         return math.inf
     # An update that is lost beside its weight has no digits to compare.
@@ -159,7 +159,7 @@ def _error(expected: NDArray[Any], actual: NDArray[Any], moved: float, admitted:
 
 
 def _note(histories: tuple[Trajectory, Trajectory], changed: Mapping[str, None]) -> str:
-    """What one side's state or metrics alone hold, and what was computed otherwise than in a run."""
+    """A note on the state and metrics that only one side has, and on the proof's changes to the computation."""
     own = [dict.fromkeys([*map(role_of, history.leaves[-1]), *history.metrics[-1]]) for history in histories]
     alone = [
         f"{role!r} of {history.framework}"
@@ -174,7 +174,7 @@ def _note(histories: tuple[Trajectory, Trajectory], changed: Mapping[str, None])
 
 @contextlib.contextmanager
 def _running(model: Model, framework: str, batch_size: int | None = None) -> Iterator[_Runner]:
-    """A framework's steps in float64, at the drawn weights."""
+    """A context with a framework's steps in float64, at the drawn weights."""
     batch_size = batch_size or model.proof_batch or _BATCH
     axes = tuple(model.proof_axes.items())
     lane = next(lane for lane in LANES.values() if lane.framework == framework)
@@ -197,7 +197,7 @@ def _running(model: Model, framework: str, batch_size: int | None = None) -> Ite
 
 
 def _in_parts(model: Model, runner: _Runner, count: int) -> NDArray[Any] | None:
-    """Mean over equal parts of the batch of a side's first moment after one step; None if it takes no such parts."""
+    """A side's first moment after one step, averaged over equal parts of the batch; None if it takes no such parts."""
     batch_size = model.proof_batch or _BATCH
     if batch_size % count:
         return None
@@ -213,7 +213,7 @@ def _in_parts(model: Model, runner: _Runner, count: int) -> NDArray[Any] | None:
                 trajectory = Trajectory(runner.framework)
                 trajectory.add(other.leaves(), {})
                 total = total + trajectory.vector(FIRST, 0) / count
-    # A step that divides its batch itself may not divide so small a one.
+    # A step that splits its batch itself may be unable to split so small a one.
     except ModelError:
         return None
     return total

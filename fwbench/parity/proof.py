@@ -1,4 +1,4 @@
-"""How far the networks of two frameworks are apart, and how far they may be."""
+"""Compares a framework's network with the reference's: the errors of their results, and the bounds on them."""
 
 import functools
 import itertools
@@ -25,21 +25,20 @@ from fwbench.parity.power import Power
 from fwbench.parity.store import Nearest
 from fwbench.parity.where import place as where
 
-# The other points at which output, loss, gradients and statistics are compared. The canonical weights hide a
-# difference in a clip or a branch that they do not reach (the wide ones do), and in an epsilon that is lost beside them
-# (not beside the small ones).
+# The other points at which output, loss, gradients and statistics are compared. The canonical weights do not reach
+# every clip or branch (the wide ones do), and they hide an epsilon that is lost beside them (the small ones show it).
 ELSEWHERE = (Point("initial"), Point("perturbed", 4.0), Point("unit", 0.25), Point("small"))
 _OF_FUNCTIONS = (Point(scale=4.0), Point(scale=0.25))
 
-# A point shows nothing if rounding may move the reference's output, loss or gradients by more than this share.
+# A point is left out if rounding alone may move the reference's output, loss or gradients by more than this share.
 _UNKNOWN = 1e-3
 
-# Samples of a proof, and of a proof in training mode with batch normalisation, which needs several.
+# Batch size of a proof, and of a proof in training mode with batch normalisation, which needs several samples.
 _BATCH, _TRAIN_BATCH = 2, 8
 
 
 class Proof:
-    """One model in one mode: the errors between a framework's answers and the reference's, computed when asked for.
+    """The errors between a framework's results and the reference's for one model in one mode, computed when asked for.
 
     Only errors are kept: the networks, gradients and optimizer states of ViT-B/16 take gigabytes in float64.
     """
@@ -49,10 +48,10 @@ class Proof:
         Args:
             candidate: the framework that is proved against the model's reference.
             mode: one of `modes(model)`.
-            trains: compare what training computes, too, and not the output alone.
+            trains: compare loss, gradients, statistics and optimizer steps, too, and not the output alone.
 
         Raises:
-            NotTheSame: the two networks have not the same weights.
+            NotTheSame: the two networks' weights differ in name or shape.
             ModelError: one of them cannot be built as the model describes it.
         """
         self.model, self.candidate, self.mode, self.trains = model, candidate, mode, trains
@@ -67,7 +66,7 @@ class Proof:
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """What there is to compare: a plain function has only an output; some networks have no running statistics."""
+        """The quantities to compare: a plain function has only an output; some networks have no running statistics."""
         if not self.trains or not shapes(self.model, self.model.reference):
             return ("output",)
         return tuple(quantity for quantity in BOUNDS if quantity != "statistics" or has_statistics(self.model))
@@ -76,17 +75,17 @@ class Proof:
         """The largest error of a quantity in float64.
 
         Raises:
-            NotTheSame: it exceeds its bound, or one network alone is random.
+            NotTheSame: the error exceeds its bound, or only one network is random.
         """
         if difference := self.difference(quantity):
             raise NotTheSame(difference)
         return self.worst(quantity).error
 
     def difference(self, quantity: Quantity) -> str:
-        """A sentence on the first point at which a quantity exceeds its bound; empty if there is none.
+        """A sentence on the first point at which a quantity's error exceeds its bound; empty if there is none.
 
         Raises:
-            NotTheSame: nothing can be compared, as one network alone is random.
+            NotTheSame: nothing can be compared, as only one network is random.
         """
         found = self._findings(quantity)
         beyond = [
@@ -137,18 +136,18 @@ class Proof:
 
     @property
     def note(self) -> str:
-        """What a proof's errors do not say of the two networks, if anything."""
+        """Remarks that errors do not show, on random layers and on running statistics; empty if there are none."""
         notes = [findings.note for quantity in self.quantities for _, findings in self._findings(quantity)]
         return " ".join(dict.fromkeys(filter(None, notes)))
 
     @property
     def points(self) -> tuple[str, ...]:
-        """Where the networks were compared."""
+        """The points at which the networks were compared, in words."""
         return tuple(str(point) for point in self._elsewhere().errors)
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Points where nothing could be compared, and why."""
+        """The points at which nothing could be compared, each with the reason."""
         return dict(self._elsewhere().left_out)
 
     @property
@@ -157,10 +156,10 @@ class Proof:
         return max(map(self.worst, self.quantities), key=_beyond)
 
     def power(self, seconds: float) -> Power | None:
-        """How many mistakes, planted in the candidate's program, the proof at its points would have found.
+        """Count the mistakes, planted in the candidate's program, that the proof would have found at its points.
 
         Args:
-            seconds: after which no more are planted.
+            seconds: time after which no more are planted.
 
         Returns:
             None if no mistakes can be planted in the framework's programs.
@@ -171,7 +170,7 @@ class Proof:
         return replace(found, modes=(self.mode,)) if found else None
 
     def _findings(self, quantity: Quantity) -> "list[tuple[Case, _Findings]]":
-        """The results by case: forward passes at full size, and all else on small inputs."""
+        """The findings by case: forward passes at full size, and all else on small inputs."""
         cases = [self._forward, self._backward] if quantity in FORWARD else [self._backward]
         return [(case, self._find(case)) for case in dict.fromkeys(cases)]
 
@@ -185,7 +184,7 @@ class Proof:
 
 
 def differences(proofs: Sequence[Proof]) -> str:
-    """Sentences on what differs in a model's proofs, one proof for each mode; empty if nothing does.
+    """Sentences on the differences that a model's proofs show, one proof for each mode; empty if there are none.
 
     Returns:
         The first difference, its place, all quantities beyond their bounds, and the tolerance that would admit them.
@@ -232,7 +231,7 @@ def modes(model: Model, *, trains: bool = True) -> tuple[Mode, ...]:
 
 
 def modes_apart(model: Model, *, trains: bool = True) -> tuple[Mode, ...]:
-    """Both modes, if batch normalisation computes differently in them; otherwise they differ in randomness at most."""
+    """The modes to compare apart: both with batch normalisation; else inference alone, as only randomness differs."""
     return MODES if trains and has_statistics(model) else MODES[:1]
 
 
@@ -244,12 +243,12 @@ def elsewhere(model: Model) -> tuple[Point, ...]:
 
 @dataclass(frozen=True)
 class _Findings:
-    """What came of comparing two sides.
+    """The result of comparing two sides.
 
     Attributes:
-        errors: those of each quantity's tensors, by point.
-        left_out: where nothing could be compared, and why.
-        note: what the errors do not say, if anything.
+        errors: by point and quantity, the errors of the quantity's tensors.
+        left_out: points at which nothing could be compared, each with the reason.
+        note: remarks that the errors do not show; empty if there are none.
     """
 
     errors: dict[Point, dict[Quantity, Errors]]
@@ -259,7 +258,7 @@ class _Findings:
 
 @functools.cache
 def _find(case: Case, candidate: str, quantities: tuple[Quantity, ...], points: tuple[Point, ...]) -> _Findings:
-    """Compare two sides, which are built once."""
+    """Compare two sides. The result is cached, so the sides are built once."""
     one, other = side(case.model.reference)(case), side(candidate)(case)
     note = ""
     if case.mode == "train":
@@ -285,7 +284,7 @@ def _find(case: Case, candidate: str, quantities: tuple[Quantity, ...], points: 
 
 
 def _unknown(reference: Side, point: Point) -> str:
-    """Why nothing can be compared at a point; empty if it can."""
+    """The reason why nothing can be compared at a point; empty if there is none."""
     try:
         rounding = reference.rounding(point)
     except InitialUnknownError as error:

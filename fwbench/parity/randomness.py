@@ -1,4 +1,4 @@
-"""Whether two networks that draw random numbers while training draw alike."""
+"""Compares two networks that draw random numbers in training mode, as dropout does, by a permutation test."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,26 +10,27 @@ from fwbench.models import ModelError
 from fwbench.parity.case import CHANCE, Array, Side, relative
 from fwbench.parity.errors import NotTheSame
 
-# Random keys for each side of a network of any size, and of a small one: 1,024 tell a rate of 0.12 from one of 0.1.
+# Random keys for each side of a network of any size, and the most for a small one: 1,024 keys distinguish a dropout
+# rate of 0.12 from one of 0.1.
 KEYS, _MOST_KEYS = 32, 1_024
 
-# Keys after which a side whose outputs are all the same is not random: stochastic depth of 0.05 acts in one of ten
-# batches of two samples.
+# Numbers of keys to try in turn. A side is not random if it gives the same output for all of them; so many are needed
+# because stochastic depth of 0.05 acts in only one of ten batches of two samples.
 _LOOKS = (2, 16, 128)
 
-# How often the outputs are dealt anew to the two sides, and how many of these deals are held at a time. A result beyond
-# all deals has a probability of one in 10,000 by chance.
+# Random deals of the outputs to the two sides, and deals held in memory at a time. By chance a result lies beyond all
+# deals once in 10,000 times.
 _DEALS, _CHUNK = 9_999, 500
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """How the outputs of two sides over their keys compare.
+    """The comparison of two sides' outputs over their random keys.
 
     Attributes:
-        spread: how many times as far the candidate's outputs lie from each other as the reference's.
-        resolution: the largest such ratio, or its inverse, that dealing the outputs anew makes: the smallest difference
-            that would have been seen.
+        spread: mean distance between the candidate's outputs, relative to that between the reference's.
+        resolution: the largest such ratio, or inverse of one, over all random deals: the smallest difference that the
+            test can show.
         alike: whether neither the spread nor the place of the outputs is beyond all deals.
     """
 
@@ -41,8 +42,8 @@ class Likeness:
 def compare(reference: Array, candidate: Array) -> Likeness:
     """Compare two samples of outputs, each of shape (keys, numbers), by a permutation test.
 
-    Outputs are told apart by their mean distances within the sides and between them (Szekely and Rizzo, "Energy
-    statistics", J. Stat. Plan. Inference 143, 2013), which needs no assumption on how they are distributed.
+    The test compares the outputs' mean distances within the sides and between them (Szekely and Rizzo, "Energy
+    statistics", J. Stat. Plan. Inference 143, 2013). It assumes nothing about the distribution of the outputs.
     """
     outputs = np.concatenate([reference, candidate])
     # float32 is exact enough beside the scatter of keys, and halves time and memory.
@@ -68,7 +69,7 @@ def compare(reference: Array, candidate: Array) -> Likeness:
 
 
 def is_random(side: Side) -> bool:
-    """Whether two keys give two outputs in training mode; the more keys are tried, the rarer an effect is seen."""
+    """True if two keys give two outputs in training mode. Trying more keys shows rarer effects."""
     for keys in _LOOKS if side.may_draw() else ():
         first, *others = side.draws(keys)
         if any(relative(first, other) > CHANCE for other in others):
@@ -77,11 +78,11 @@ def is_random(side: Side) -> bool:
 
 
 def check(reference: Side, candidate: Side, name: str) -> str:
-    """Compare the random layers of two sides; return a sentence, if both have some.
+    """Compare the random layers of two sides; return a sentence, which is empty if neither has any.
 
     Raises:
-        NotTheSame: one of them alone is random, or they are random in different ways.
-        ModelError: one of them cannot be compared without randomness, as it draws in code of its own.
+        NotTheSame: only one of them is random, or they are random in different ways.
+        ModelError: the randomness of one of them cannot be switched off, as it draws in code of its own.
     """
     model = reference.case.model
     where = f"{model.name} (train)"
@@ -119,13 +120,13 @@ def check(reference: Side, candidate: Side, name: str) -> str:
 
 
 def _keys(side: Side) -> int:
-    """As many keys as a network of this size has time for, a power of two."""
+    """The number of keys that a network of this size has time for, a power of two."""
     most = 1 << max(0, (side.room // side.case.batch_size).bit_length() - 1)
     return max(KEYS, min(_MOST_KEYS, most))
 
 
 def _distances(outputs: Array) -> NDArray[np.float64]:
-    """The distances between every two rows."""
+    """The distances between all pairs of rows."""
     centred = (outputs - outputs.mean(0)).astype(np.float64)
     squares = np.sum(centred**2, 1)
     return np.sqrt(np.maximum(squares[:, None] + squares - 2 * centred @ centred.T, 0))

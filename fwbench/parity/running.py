@@ -1,4 +1,4 @@
-"""Why running statistics differ, where their numbers show it: another momentum, or another estimate of the variance."""
+"""Explains a difference in running statistics by their numbers: another momentum, or another variance estimate."""
 
 import math
 from typing import Any
@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from fwbench.parity.case import Side
 from fwbench.parity.errors import BOUNDS, relative_l2
 
-# Numbers that are computed from shares count as equal within this.
+# Numbers that are computed from shares count as equal within this relative difference.
 _EXACT = 1e-6
 
 
 def why(reference: Side, candidate: Side, names: tuple[str, str], tolerance: str) -> str:
-    """Why the statistics of two sides differ, as a sentence; empty if neither explains it.
+    """A sentence on the cause of a difference in two sides' statistics; empty if neither cause explains it.
 
     Args:
         names: the reference's framework and the candidate's.
-        tolerance: what would admit the difference.
+        tolerance: the argument `tolerance` that would admit the difference.
     """
     cause = _cause(reference, candidate)
     if cause is None:
@@ -41,7 +41,7 @@ def why(reference: Side, candidate: Side, names: tuple[str, str], tolerance: str
 
 
 def _cause(reference: Side, candidate: Side) -> tuple[float, bool] | None:
-    """How many times as far the candidate's statistics move, and whether its variances are biased estimates."""
+    """The candidate's movement over the reference's, and whether its variances are biased estimates; None: unknown."""
     actual, expected = candidate.forward().statistics, reference.forward().statistics
     before = reference.case.weights({name: array.shape for name, array in expected.items()})
     differing = [name for name in expected if relative_l2(actual[name], expected[name]) > BOUNDS["statistics"]]
@@ -63,11 +63,12 @@ def _cause(reference: Side, candidate: Side) -> tuple[float, bool] | None:
 def _share(actual: NDArray[Any], expected: NDArray[Any], before: NDArray[Any]) -> float | None:
     """The reference's share in the candidate's statistic; None if that is no mix of the reference's and the old one.
 
-    Both mix the old value with a batch's estimate. A biased estimate of a variance is (n - 1) / n of the unbiased one,
-    and then the share is that much smaller. The batch's n, its size times the images' size, is a whole number.
+    Both sides mix the old value with a batch's estimate. A biased estimate of a variance is (n - 1) / n times the
+    unbiased one, which makes the share smaller by this factor. n, the batch size times the images' size, is a whole
+    number.
     """
     parts = np.stack([expected.ravel(), before.ravel()], axis=1)
-    # A mix with two shares fits fewer than three numbers always, and shows nothing.
+    # A mix with two shares fits any two numbers, and shows nothing.
     if len(parts) < 3 or not np.isfinite(actual).all():
         return None
     (share, rest), *_ = np.linalg.lstsq(parts, actual.ravel(), rcond=None)

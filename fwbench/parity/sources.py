@@ -1,4 +1,4 @@
-"""What a network's arithmetic depends on: the source files of its own project, and the distributions that it imports.
+"""The sources that a network's arithmetic depends on: its own project's files, and the distributions that they import.
 
 Both are found by reading import statements. Nothing is imported, so this is quick and works in a process without any
 framework. Modules are found along `sys.path`, on which a worker has put the folders of the user's project.
@@ -24,7 +24,7 @@ _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 @dataclass(frozen=True)
 class Sources:
-    """What some import paths lead to.
+    """The files and distributions that some import paths lead to.
 
     Attributes:
         files: digest of each source file of the project, without comments and docstrings, by its module's name.
@@ -41,7 +41,7 @@ def sources(paths: Iterable[str], own: str | tuple[str, ...] = _NETWORKS) -> Sou
     A module that cannot be found is left out: building the network will say so.
 
     Args:
-        own: how the names of those modules of fwbench begin that are followed too.
+        own: the beginnings of the names of fwbench's modules that are followed, too.
     """
     files: dict[str, str] = {}
     distributions: set[str] = set()
@@ -58,7 +58,7 @@ def sources(paths: Iterable[str], own: str | tuple[str, ...] = _NETWORKS) -> Sou
         file = _file(module)
         if isinstance(file, str):
             distributions.add(file)
-        # A package of fwbench's imports a framework's whole adapter, on which no network depends.
+        # fwbench's `__init__.py` files import a framework's whole adapter, on which no network depends.
         elif file is not None and not (top == "fwbench" and file.name == "__init__.py"):
             text = file.read_bytes()
             files[module] = _digest(text)
@@ -67,7 +67,7 @@ def sources(paths: Iterable[str], own: str | tuple[str, ...] = _NETWORKS) -> Sou
 
 
 def _file(module: str) -> Path | str | None:
-    """The module's source file; the distribution's name where it is an installed one; None where there is neither."""
+    """The module's source file; for an installed module its distribution's name; None if there is neither."""
     top, *parts = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -97,7 +97,7 @@ def _digest(text: bytes) -> str:
 
 
 def _written(node: object) -> Iterator[str]:
-    """A tree as text, without docstrings, places, and fields that are empty, as those of newer versions of Python."""
+    """A tree as text, without docstrings, positions, and empty fields such as newer versions of Python add."""
     if isinstance(node, list):
         yield "["
         for each in node:
@@ -126,7 +126,7 @@ def _has_docstring(node: ast.AST) -> bool:
 
 @functools.cache
 def _distribution(top: str) -> str | None:
-    """The distribution that has installed a top-level module; most often it has the module's name."""
+    """The distribution that installed a top-level module; most often both have the same name."""
     try:
         return str(metadata.metadata(top)["Name"])
     except metadata.PackageNotFoundError:
@@ -162,7 +162,7 @@ def _named(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """A tree's statements, those within others included: a tenth of what `ast.walk` visits."""
+    """A tree's statements, nested ones included: a tenth of the nodes that `ast.walk` visits."""
     left = [tree]
     while left:
         node = left.pop()

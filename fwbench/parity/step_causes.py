@@ -1,7 +1,7 @@
-"""Why two training steps part, where their numbers show it.
+"""The cause of a difference between two training steps, where their numbers show it.
 
-Each side's state over the steps is explained by itself: which moments, update rule or average reproduces its numbers.
-A cause is what the two explanations differ in; nothing is said if neither, or more than one, fits.
+Each side is explained by itself: the explanation is the moments, update rule or average that reproduce its state over
+the steps. The cause is the difference between the two explanations. None is named if none, or more than one, fits.
 """
 
 import itertools
@@ -17,9 +17,9 @@ from fwbench.frameworks.own_steps import FIRST, SECOND, WEIGHTS, role_of
 
 Vector = NDArray[np.float64]
 
-# Numbers of a leaf that are kept.
+# The most numbers of a leaf that are kept.
 _KEPT = 1 << 16
-# Numbers that a computation reproduces are equal within this.
+# A computation reproduces numbers if it equals them within this relative difference.
 _EXACT = 1e-7
 _EPSILONS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-9, 1e-10, 1e-12, 1e-15, 1e-16, 0.0)
 _BETAS = ((0.9, 0.999), (0.9, 0.95), (0.9, 0.99), (0.95, 0.999), (0.8, 0.999), (0.5, 0.999), (0.9, 0.98), (0.85, 0.999))
@@ -28,7 +28,7 @@ _PARTS = (2, 4, 8)
 
 @dataclass
 class Trajectory:
-    """One framework's state after each step, the start first; of long arrays some numbers alone."""
+    """One framework's states: at the start, then after each step. Long arrays are thinned to some of their numbers."""
 
     framework: str
     leaves: list[dict[str, Vector]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Trajectory:
 
     @property
     def names(self) -> list[str]:
-        """Parameters that the last state has moments of, or else all."""
+        """The parameters that have moments in the last state; if none has, all parameters."""
         last = self.leaves[-1]
         held = [name.partition(".")[2] for name in last if role_of(name) == FIRST]
         return sorted(held or [name.partition(".")[2] for name in last if role_of(name) == WEIGHTS])
@@ -64,7 +64,8 @@ class Trajectory:
         return any(role_of(name) == role and "." in name for name in self.leaves[-1])
 
 
-# For each side, the mean over so many parts of the batch of its first moment after one step; None if it takes none.
+# For each side, a function from a number of parts to its first moment after one step, averaged over so many parts of
+# the batch; None if the step does not take them.
 Parts = Sequence[Callable[[int], Vector | None]]
 
 
@@ -89,7 +90,7 @@ def _both(one: Trajectory, other: Trajectory, ours: str, theirs: str, what: str 
 
 
 def _betas(side: Trajectory) -> tuple[float, float] | None:
-    """How much of themselves Adam's moments keep, as later steps show: the second is made of the first's gradients."""
+    """Adam's betas. They fit if the gradients that the first moments imply reproduce the second; None if none fit."""
     if not (side.has(FIRST) and side.has(SECOND)):
         return None
     for first, second in _BETAS:
@@ -116,7 +117,7 @@ def _moments(one: Trajectory, other: Trajectory) -> str:
 
 
 def _gradients(one: Trajectory, other: Trajectory, step: int, parts: Parts) -> str:
-    """The cause of gradients that differ, as the optimizer gets them."""
+    """The cause of a difference in the gradients that the optimizer gets; empty if none is known."""
     betas = _betas(one)
     if betas is None or _betas(other) is None:
         return ""
@@ -145,7 +146,7 @@ def _gradients(one: Trajectory, other: Trajectory, step: int, parts: Parts) -> s
 
 
 def _order_of_clipping(one: Trajectory, other: Trajectory, parts: Parts) -> str:
-    """Whether one side clips the gradients of parts of the batch, and averages them then."""
+    """A sentence if only one side clips the gradients of parts of the batch and then averages them; else empty."""
     for count, (side, beside, mean) in itertools.product(_PARTS, ((other, one, parts[0]), (one, other, parts[1]))):
         predicted = mean(count)
         if predicted is not None and _equal(predicted, side.vector(FIRST, 1)):
@@ -157,7 +158,7 @@ def _order_of_clipping(one: Trajectory, other: Trajectory, parts: Parts) -> str:
 
 
 def _norm(side: Trajectory, beta: float) -> float | None:
-    """The norm that all steps' gradients have, as clipping by the norm makes it."""
+    """The norm that the gradients of all steps share, as after clipping by norm; None if they do not."""
     norms = [float(np.linalg.norm(_gradient(side, step, beta))) for step in side.steps]
     same = all(math.isclose(norm, norms[0], rel_tol=1e-5) for norm in norms)
     return norms[0] if side.whole and same else None
@@ -185,7 +186,7 @@ def _updates(one: Trajectory, other: Trajectory) -> str:
             for aspect in ("corrected", "epsilon", "decay")
         ]
         said = [clause for clause in clauses if clause]
-        # A rate of one's own at every step reproduces much else.
+        # Learning rates that are fitted at every step can imitate other causes, so a difference in them counts more.
         far = 0 if _alike(ours.rates, theirs.rates) else 2
         if far:
             said.append(_rates(one, other, ours.rates, theirs.rates))
@@ -246,7 +247,7 @@ Direction = Callable[[int, tuple[float, float], bool, float], Vector]
 
 
 def _directions(side: Trajectory) -> Iterator[tuple[str, float, Direction]]:
-    """How Adam makes a direction of its moments: in words the place of epsilon, its value, and the function."""
+    """Adam's possible update directions: the place of epsilon in words, its value, and the function of the moments."""
 
     def parts(step: int, betas: tuple[float, float], corrected: bool) -> tuple[Vector, Vector]:
         first, second = side.vector(FIRST, step), side.vector(SECOND, step) if side.has(SECOND) else None
@@ -279,7 +280,7 @@ def _directions(side: Trajectory) -> Iterator[tuple[str, float, Direction]]:
 
 
 def _decay(rates: list[float], decays: list[tuple[float, float]]) -> str:
-    """Decoupled decay in words, as a share of the learning rate; of matrices, and of vectors such as biases."""
+    """Decoupled weight decay in words, relative to the learning rate, of matrices and of vectors such as biases."""
     shares = [[-decay[kind] / rate for decay, rate in zip(decays, rates, strict=True)] for kind in (0, 1)]
     means = [float(f"{np.mean(share):.3g}") if abs(np.mean(share)) > 1e-6 else 0.0 for share in shares]
     if not any(means):
@@ -316,7 +317,7 @@ def _begins(side: Trajectory, role: str) -> str:
 
 
 def _rules_of_average(side: Trajectory, role: str) -> Iterator[tuple[str, str]]:
-    """Which weights an average takes in, and how much of itself it keeps, if that reproduces it at every step."""
+    """The weights that an average takes in and the share it keeps, in words, if they reproduce it at every step."""
     for late, words in ((1, "takes in the weights after each step"), (0, "takes in the weights before each step")):
         kept: list[float] = []
         for step in side.steps:
@@ -345,7 +346,7 @@ def _kept(kept: list[float]) -> str:
 
 
 def _fit(values: Vector, *columns: Vector) -> tuple[Vector, float]:
-    """Least squares: coefficients, and the rest relative to the values; a column of zeros has the coefficient 0."""
+    """Fit by least squares: coefficients (0 for a column of zeros), and the residual relative to the values."""
     matrix = np.stack(columns, 1)
     scales = np.linalg.norm(matrix, axis=0)
     scales[scales == 0] = 1.0

@@ -1,4 +1,4 @@
-"""Whether a model with a state computes in steps what it computes at once, in both frameworks, with equal states."""
+"""Proves models with a state: steps must give what the whole sequence gives, and both frameworks equal states."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -10,15 +10,15 @@ from fwbench.parity.case import MAIN, Array, Case, Point, Side, distance, length
 from fwbench.parity.errors import NotTheSame, bound, relative_l2
 from fwbench.parity.store import Nearest
 
-# Steps after a prompt of nearly the longest sequence, whose positions, masks and tables shorter ones do not reach.
+# Steps after a prompt in the longest sequence, whose last positions, masks and table rows no shorter one reaches.
 _LAST = 2
 
-# Points of short sequences: the canonical weights hide a clip or a branch that they do not reach.
+# Points of short sequences. The canonical weights alone do not reach every clip or branch.
 _POINTS = (MAIN, Point("perturbed"))
 
 
 def prove(model: Model, candidate: str) -> list[Nearest]:
-    """Compare a prompt and further steps with the whole sequence, in each framework, and the states across both.
+    """Compare a prompt and further steps with the whole sequence in each framework, and the states of both frameworks.
 
     Returns:
         The errors that are nearest to their bounds: of outputs (`steps`), and of the state.
@@ -40,7 +40,7 @@ def prove(model: Model, candidate: str) -> list[Nearest]:
 
 
 def _runs(model: Model) -> Iterator[tuple[Case, int, Point]]:
-    """What is compared: a case, how many steps of it are the prompt, and the point."""
+    """The runs to compare: a case, the number of steps in its prompt, and the point."""
     short = Case(model, axes=tuple(model.proof_axes.items()))
     for point, prompt in itertools.product(_POINTS, dict.fromkeys((1, max(short.steps // 2, 1)))):
         yield short, prompt, point
@@ -86,7 +86,7 @@ def _alone(one: Side, framework: str, prompt: int, point: Point) -> tuple[list[N
 def _across(
     case: Case, expected: Mapping[str, Array], actual: Mapping[str, Array], candidate: str, point: Point
 ) -> list[Nearest]:
-    """The errors of two frameworks' states, as far as these have arrays of one name and, but for their order, shape."""
+    """The errors of two frameworks' states, over arrays of equal name and, but for the order of axes, equal shape."""
     found = []
     for name, array in actual.items():
         orders = list(_orders(array, expected[name])) if name in expected else []
@@ -103,7 +103,7 @@ def _across(
 
 
 def _orders(one: Array, other: Array) -> Iterator[tuple[int, ...]]:
-    """The orders of axes in which one array has the other's shape: frameworks lay the same cache out otherwise."""
+    """The orders of axes that give one array the other's shape, as frameworks lay the same cache out differently."""
     if one.ndim == other.ndim:
         for order in itertools.permutations(range(one.ndim)):
             if tuple(one.shape[axis] for axis in order) == other.shape:

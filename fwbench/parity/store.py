@@ -1,7 +1,7 @@
-"""The stored proofs, one file a model, and what a record says about the proof behind it.
+"""The stored proofs, one file a model, and the statement on a proof that goes into a record.
 
-The suite's own models' proofs ship with fwbench; a project's lie among its records. A proof holds until the model's
-definition, its own source files or the versions of what they import change: adding or editing another model makes no
+Proofs of the suite's own models ship with fwbench; a project's lie among its records. A proof holds until the model's
+definition, its own source files or the versions of their imports change. Adding or editing another model makes no
 proof stale. No framework is imported.
 """
 
@@ -33,12 +33,12 @@ _NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", 
 
 @dataclass(frozen=True)
 class Key(Decoded):
-    """The subject of a proof. Any change of it requires a new proof.
+    """The subject of a proof. Any change to it requires a new proof.
 
     Attributes:
         definition: digest of the model's definition for the two frameworks.
         files: digest of each of the networks' own source files, by module.
-        versions: of the distributions by framework.
+        versions: versions of the distributions by framework.
     """
 
     definition: str
@@ -71,7 +71,7 @@ class Key(Decoded):
         )
 
     def changed(self, model: Model, framework: str) -> str:
-        """What has changed since the proof, in a few words; empty if nothing has.
+        """The first change since the proof, in a few words; empty if there is none.
 
         Only the framework's own versions are compared, as this interpreter need not have the reference's.
         """
@@ -95,7 +95,7 @@ class Nearest(Decoded):
 
     Attributes:
         tensor: its name; the quantity's name if the quantity is a single number or array.
-        point: where it was compared.
+        point: the point at which it was compared.
     """
 
     quantity: str
@@ -117,15 +117,15 @@ class Proved(Decoded):
 
     Attributes:
         state: `proved`, or `failed`.
-        sentence: what differs, if it failed.
-        errors: the largest float64 error of each quantity, as far as the proof came.
-        bounds: on these errors.
-        points: where the networks were compared: which weights, and inputs of which scale.
-        left_out: why they could not be compared elsewhere, by point and mode.
+        sentence: the differences, if it failed.
+        errors: the largest float64 error of each quantity that the proof reached.
+        bounds: the bounds on these errors.
+        points: the points at which the networks were compared: their weights, and the scale of the inputs.
+        left_out: the reasons why they could not be compared at other points, by point and mode.
         untried: sides of the reference's choices that none of the points takes.
         nearest: the tensor nearest to its bound, if it is proved.
-        power: how many mistakes, planted in the candidate's program, it would have found; None: none could be planted.
-        training_alone: whether, of a failed proof, all that inference computes is the same.
+        power: the counts of mistakes planted in the candidate's program and found; None if none could be planted.
+        training_alone: whether a failed proof found inference to be the same, and training alone to differ.
     """
 
     model: str
@@ -145,7 +145,7 @@ class Proved(Decoded):
 
     @property
     def not_tried(self) -> str:
-        """For example `not tried: `mask` = 0 (net.py, line 12)`; empty if the points take every side."""
+        """The untried sides, as `not tried: `mask` = 0 (net.py, line 12)`; empty if the points take every side."""
         more = [f"and {len(self.untried) - _LISTED} more"] if len(self.untried) > _LISTED else []
         return f"not tried: {'; '.join([*self.untried[:_LISTED], *more])}" if self.untried else ""
 
@@ -153,7 +153,7 @@ class Proved(Decoded):
 def write(proved: Proved, folder: Path) -> None:
     """Store a proof in place of an older one of the same two networks.
 
-    A proof of the same sources with other versions stays: it holds for whoever has those versions.
+    A proof of the same sources with other versions stays: it holds for users of those versions.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = [
@@ -165,16 +165,16 @@ def write(proved: Proved, folder: Path) -> None:
 
 
 def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
-    """What a record of a framework's lane says about the proof of its network.
+    """The statement in a record of a framework's lane on the proof of its network.
 
     Args:
-        folder: of the project's proofs.
+        folder: the folder of the project's proofs.
 
     Returns:
         `framework`, and `state`: `alone` (the model has no other framework), `reference` (the others are proved
-        against this one), `proved`, `stale`, `failed`, or `missing`. With the last four come `reason`, which
-        says what is wrong, and, if there is a proof, its `errors`, `bounds` and `versions`; with a `failed` one that
-        holds for inference also `training_alone`.
+        against this one), `proved`, `stale`, `failed`, or `missing`. The last four have a `reason` (the fault in words)
+        and, if there is a proof, its `errors`, `bounds`, `versions` and any `untried` sides. A `failed` one that holds
+        for inference has `training_alone`, too.
     """
     own = {"framework": framework}
     if len(model.networks) < 2 or framework not in model.networks:
@@ -202,7 +202,7 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
 
 
 def of_suite(model: Model, framework: str) -> bool:
-    """Whether both the model and the framework's network are the suite's own: a lane may bring other networks."""
+    """True if both the model and the framework's network are the suite's own: a lane may bring other networks."""
     own = CATALOG.get(model.name)
     if own is None or framework not in own.networks:
         return False
@@ -227,12 +227,12 @@ def _digest(data: Any) -> str:
 
 
 def _besides(one: Key, proved: Key) -> bool:
-    """Whether two proofs of the same networks hold side by side, as they differ in versions alone."""
+    """True if two proofs of the same networks differ in versions alone, so that both hold side by side."""
     return one != proved and dataclasses.replace(one, versions=proved.versions) == proved
 
 
 def _sources(model: Model, candidate: str) -> dict[str, Sources]:
-    """By framework, the sources behind all import paths of its side of the model."""
+    """The sources behind all import paths of each framework's side of the model, by framework."""
     by_framework = {}
     for framework in (model.reference, candidate):
         paths = [model.networks[framework], *model.functions(framework), model.state.get(framework, "")]
@@ -265,7 +265,7 @@ def _file(folder: Path, model: str) -> Path:
 
 
 def _read(folder: Path, model: str) -> list[Proved]:
-    """The proofs of a model, less those that are damaged or from another version of fwbench."""
+    """The proofs of a model, without those that are damaged or from another version of fwbench."""
     try:
         stored = json.loads(files.read(_file(folder, model)))
     except (OSError, ValueError, RecursionError):

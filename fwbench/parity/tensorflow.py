@@ -37,7 +37,7 @@ class TensorFlowSide(Side):
     """A network in TensorFlow, as a `tf.function` of its inputs, as one that XLA compiles, or operator by operator.
 
     Attributes:
-        network: what is run.
+        network: the network that is run.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class TensorFlowSide(Side):
     ) -> None:
         """
         Args:
-            change: is given the network's Keras module before it runs.
-            xla: compile by XLA, with the convolutions of the lane that does.
+            change: called with the network's Keras module before it runs.
+            xla: compile with XLA, and use the convolutions of the XLA lane.
             eager: run without `tf.function`.
         """
         super().__init__(case)
@@ -135,7 +135,7 @@ class TensorFlowSide(Side):
         return Forward(output.numpy(), float(loss), self.network.statistics())
 
     def _begin(self, point: Point) -> dict[str, Any]:
-        """Set the network to a point's weights, which a call or a step changes; its inputs."""
+        """Load a point's weights, which calls and steps change, into the network; return the point's inputs."""
         convolutions.choose(self._form)
         with tf.device(self._device):
             self.network.load(self.case.weights(self.network.shapes, point))
@@ -159,7 +159,7 @@ class TensorFlowSide(Side):
 
     @contextlib.contextmanager
     def _mode(self) -> Iterator[None]:
-        """The case's mode; new running statistics are there at its end."""
+        """A context in the case's mode. At its end new running statistics are assigned."""
         if self.case.mode == "eval":
             yield
             return
@@ -176,6 +176,6 @@ class TensorFlowSide(Side):
 
 
 def _copied(leaf: Any) -> Array | None:
-    """A copy on the host in float64; None for what is no tensor of real numbers."""
+    """A copy on the host in float64; None for anything but a tensor of real numbers."""
     is_real = isinstance(leaf, tf.Tensor) and (leaf.dtype.is_floating or leaf.dtype.is_integer)
     return np.array(leaf.numpy(), np.float64) if is_real else None

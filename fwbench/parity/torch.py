@@ -48,7 +48,7 @@ from fwbench.parity.where.calls import Call, Module, recording
 
 aten = torch.ops.aten
 
-# Keys over which a program that draws must answer alike to count as one whose draws have no effect.
+# A program's random draws have no effect if it gives the same output for this many keys.
 _STEADY_KEYS = 128
 
 _DTYPE = {"float64": torch.float64, "float32": torch.float32}
@@ -57,7 +57,7 @@ _DTYPE = {"float64": torch.float64, "float32": torch.float32}
 class Hardsigmoid(torch.nn.Module):
     """The hard-sigmoid from its definition: relu6(x + 3) / 6.
 
-    PyTorch's own computes the same, but its derivative is 1/6 rounded to float32 whatever the input (3e-8 off), which
+    PyTorch's own layer computes the same, but its derivative is 1/6 rounded to float32 for every input (3e-8 off). That
     would be the largest error of a float64 proof.
     """
 
@@ -66,10 +66,10 @@ class Hardsigmoid(torch.nn.Module):
 
 
 class Widened(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
-    """Makes float64 of each cast to a lower format. Autocast leaves float64 as it is by itself.
+    """Turns each cast to a lower format into a cast to float64. Autocast itself leaves float64 unchanged.
 
     Args:
-        changed: notes whether there were any.
+        changed: gets an entry if there was a cast to 16 bits.
     """
 
     def __init__(self, changed: dict[str, None]) -> None:
@@ -87,23 +87,23 @@ class Widened(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore
             if dtype.itemsize < 4:
                 self._changed["computes in float64 what torch casts to a format of 16 bits"] = None
         elif func is aten._amp_foreach_non_finite_check_and_unscale_.default:
-            # GradScaler's scale has to be of float32, and is a power of two.
+            # GradScaler's scale must be float32. It is a power of two, so the cast rounds nothing.
             args = (*args[:2], args[2].float())
         return func(*args, **kwargs)
 
 
 class Expected(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
-    """Gives the expectation of each Bernoulli variable in the place of a draw.
+    """Replaces each draw of a Bernoulli variable by its expectation.
 
-    Dropout and stochastic depth multiply by a draw over its expectation, whoever wrote them: by 1 then. Not for
-    `torch.inference_mode`, in which dropout comes here as a whole.
+    All implementations of dropout and stochastic depth multiply by a draw over its expectation, which is then 1. Does
+    not work in `torch.inference_mode`, in which dropout arrives here as a single operator.
     """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is aten.bernoulli_.float:
-            # Without a probability it is 0.5.
+            # The default probability is 0.5.
             return args[0].fill_(args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5))
         if func is aten.bernoulli_.Tensor:
             return args[0].copy_(args[1])
@@ -116,7 +116,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
     """Watches for operators that draw random numbers.
 
     Attributes:
-        any: whether there was one.
+        any: whether there was such an operator.
     """
 
     any = False
@@ -131,7 +131,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
 class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
     """Moves every number that an operation computes by one unit in the last place, as its rounding may.
 
-    What moved weights and inputs do not show: the digits that 1 - y loses where a sigmoid y is almost 1.
+    Moving weights and inputs alone would not show the digits that 1 - y loses where a sigmoid y is almost 1.
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        # Views, and operations in place, return other tensors' numbers.
+        # Views and in-place operations return the numbers of other tensors.
         if any(argument.alias_info for argument in func._schema.returns):
             return result
         return torch.utils._pytree.tree_map_only(Tensor, self._moved, result)
@@ -161,7 +161,7 @@ class TorchSide(Side):
         """
         Args:
             compiled: run through `torch.compile`.
-            channels_last: the memory layout of images and their kernels; else PyTorch's older default.
+            channels_last: store images and their kernels as channels-last, and not in PyTorch's older default layout.
         """
         super().__init__(case)
         set_precision("fp32")
@@ -232,7 +232,7 @@ class TorchSide(Side):
         return self._outputs(keys, randomness=True)
 
     def _draws(self, *, randomness: bool) -> bool:
-        """Whether a forward pass draws random numbers from PyTorch's generator, Python's or NumPy's."""
+        """True if a forward pass draws random numbers from PyTorch's generator, Python's or NumPy's."""
         before = _own_generators()
         with Draws() as drawing:  # type: ignore[no-untyped-call, unused-ignore]
             self._outputs(1, randomness=randomness)
@@ -303,10 +303,10 @@ class TorchSide(Side):
         return Forward(_numpy(output), loss.item(), _statistics(module)), Backward(loss.item(), gradients)
 
     def _at(self, point: Point, *, randomness: bool = False) -> tuple[torch.nn.Module, dict[str, Tensor]]:
-        """A module of its own and the inputs of a point: what an answer changes, no other answer sees.
+        """A new module with the weights of a point, so that no result affects another, and the point's inputs.
 
         Args:
-            randomness: leave dropout on in training mode.
+            randomness: keep dropout on in training mode.
         """
         module = network(self.case.model, self.case.sizes)
         load_weights(module, self.case.weights(shapes(module), point))
@@ -338,11 +338,11 @@ class TorchSide(Side):
 
     @contextlib.contextmanager
     def _arithmetic(self, *, randomness: bool = False, rounded: bool = False) -> Iterator[None]:
-        """The number format of what the network makes itself while it runs, such as numbers of positions.
+        """A context with this case's number format for arrays that the network makes as it runs, such as positions.
 
         Args:
-            randomness: let draws be draws.
-            rounded: move whatever is computed by one unit in the last place.
+            randomness: keep random draws in training mode; else their expectations replace them.
+            rounded: move every computed number by one unit in the last place.
         """
         before = torch.get_default_dtype()
         torch.set_default_dtype(self._dtype)
@@ -358,7 +358,7 @@ class TorchSide(Side):
 
 
 def _own_generators() -> tuple[str, str]:
-    """The states of Python's and NumPy's generators, from which code of the user's may draw."""
+    """The states of Python's and NumPy's generators, from which the user's code may draw."""
     return repr(random.getstate()), repr(np.random.get_state())
 
 
@@ -373,7 +373,7 @@ def _statistics(module: torch.nn.Module) -> dict[str, Array]:
 
 
 def _on_host(leaf: Any) -> Array | None:
-    """A copy in float64, as operations in place may change the tensor; None for what is no real tensor."""
+    """A copy in float64, as in-place operations may change the tensor; None for anything but a real tensor."""
     return _numpy(leaf.double()).copy() if isinstance(leaf, Tensor) and not leaf.is_complex() else None
 
 

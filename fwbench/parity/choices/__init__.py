@@ -1,4 +1,4 @@
-"""Choices that a program makes by the values of its arrays, and which of their two sides a proof's points have taken.
+"""Choices that a program makes by the values of its arrays, and the sides of them that a proof's points have taken.
 
 A mistake on a side that no point takes changes no result. This module imports no framework.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fwbench.parity.case import Case, Point
 from fwbench.parity.where.calls import shown
 
-# By comparison: the words for its two sides, of a value and a number.
+# Words for the two sides of each comparison of a value with a number.
 _COMPARED = {
     "eq": ("{} = {}", "{} other than {}"),
     "ne": ("{} other than {}", "{} = {}"),
@@ -33,7 +33,7 @@ _PACKAGES = {"site-packages", "dist-packages"}
 TARGETS = "targets"
 
 
-# By kind of limit: the same, of a number.
+# Words for the two sides of each kind of limit, a number.
 _LIMITED = {
     "below": ("a value below {}", "a value not below {}"),
     "above": ("a value above {}", "a value not above {}"),
@@ -49,10 +49,10 @@ class Choice:
 
     Attributes:
         site: file and line of the user's code that makes it.
-        how: one of `COMPARISONS`; `below` or `above`, a limit that cuts values off; `mask`; or `count`, whatever a
+        how: one of `COMPARISONS`; `below` or `above`, a limit that cuts values off; `mask`; or `count`, any use that a
             network makes of a counter.
-        number: what values are compared with or cut off at; None: no single number.
-        name: the input, or `TARGETS`, whose values they are, or the counter; None: none.
+        number: the number with which values are compared or at which they are cut off; None: no single number.
+        name: the input, or `TARGETS`, that holds the values, or the counter; None: none.
     """
 
     site: tuple[str, int]
@@ -78,22 +78,22 @@ class Choice:
 
 @dataclass
 class Choices:
-    """Which sides have been taken, by choice: the one where its condition holds, and the other."""
+    """The sides that have been taken, by choice: flags for the one where its condition holds, and for the other."""
 
     taken: dict[Choice, tuple[bool, bool]] = field(default_factory=dict)
 
     def note(self, choice: Choice, holds: bool, fails: bool) -> None:
-        """Add what one pass through a program has taken."""
+        """Add the sides that one pass through a program has taken."""
         before = self.taken.get(choice, (False, False))
         self.taken[choice] = (before[0] or holds, before[1] or fails)
 
     def add(self, others: "Choices") -> None:
-        """Add what further passes have taken."""
+        """Add the sides that further passes have taken."""
         for choice, sides in others.taken.items():
             self.note(choice, *sides)
 
     def adds(self, others: "Choices") -> bool:
-        """Whether further passes take a side that these have not, of a choice that these have met."""
+        """True if further passes take a side that these have not taken, of a choice that these have met."""
         return any(
             taken and not known
             for choice, sides in others.taken.items()
@@ -101,16 +101,16 @@ class Choices:
         )
 
     def one_sided(self) -> Iterator[tuple[Choice, str]]:
-        """Each choice of which one side alone was taken, and the words for the other side."""
+        """Each choice of which only one side was taken, and the words for the other side."""
         for choice, (holds, fails) in self.taken.items():
             if holds != fails:
                 yield choice, choice.sides[holds]
 
     def untried(self, besides: "Choices | None" = None) -> list[str]:
-        """What no pass has taken, for example `attention_mask` = 0 (net.py, line 12).
+        """The sides that no pass has taken, for example `attention_mask` = 0 (net.py, line 12).
 
         Args:
-            besides: another network's, which are left out.
+            besides: another network's choices, whose sides are left out.
         """
         told = {words for choice in (besides.taken if besides else ()) for words in choice.sides}
         left = ((words, choice.site) for choice, words in self.one_sided() if words not in told)
@@ -122,17 +122,17 @@ def _filled(words: tuple[str, str], *given: str) -> tuple[str, str]:
 
 
 def is_installed(path: str) -> bool:
-    """Whether a file belongs to an installed library, in this environment or in one that it is laid over."""
+    """True if a file belongs to an installed library, in this environment or in one that it is laid over."""
     return path.startswith(_INSTALLED) or not _PACKAGES.isdisjoint(Path(path).parts)
 
 
 def titled(name: str) -> str:
-    """An input's name in a sentence; a model's only input has none."""
+    """An input's name as a sentence gives it; a model's only input may have no name."""
     return f"`{name}`" if name else "the input"
 
 
 def named(case: Case, point: Point) -> dict[str, NDArray[Any]]:
-    """What a program is given at a point besides weights, flat: its inputs, and the targets that a model declares."""
+    """The flat arrays of a program at a point besides its weights: inputs, and the targets that a model declares."""
     given: Mapping[str, Any] = case.inputs(point)
     wanted = case.targets(()) if case.model.targets else None
     every = {**given, **({} if wanted is None else {TARGETS: wanted})}

@@ -1,4 +1,4 @@
-"""Finds numbers of Python's that a PyTorch module changes as it trains, and on which it computes or branches."""
+"""Finds Python numbers that a PyTorch module changes as it trains, and by which it computes or branches."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ Site = tuple[str, int]
 
 
 class Counter(int):
-    """A whole number that notes the lines at which it is used for anything but counting on.
+    """A whole number that notes the lines that use it for anything but counting on.
 
     Attributes:
         sites: file and line of each use.
@@ -65,7 +65,7 @@ def numbers(module: nn.Module) -> dict[tuple[str, str], int]:
 
 
 def watched(module: nn.Module, changing: Mapping[tuple[str, str], int]) -> list[Site]:
-    """Put counters that note their uses in the place of attributes; the list will hold these uses."""
+    """Replace attributes by counters that note their uses; return the list that will hold the uses."""
     sites: list[Site] = []
     for path, name in changing:
         part = module.get_submodule(path)
@@ -74,6 +74,6 @@ def watched(module: nn.Module, changing: Mapping[tuple[str, str], int]) -> list[
 
 
 def choices(changing: Mapping[tuple[str, str], int], sites: list[Site]) -> Iterator[Choice]:
-    """The choices that a network may make by its counters, of which no point tries more than the first call."""
+    """The choices that a network may make by its counters. No point tries more of them than the first call."""
     for (_, name), value in changing.items() if sites else ():
         yield Choice(sites[0], "count", float(value), name)

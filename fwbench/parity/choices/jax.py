@@ -1,4 +1,4 @@
-"""Watches which choices a network of JAX takes while it runs."""
+"""Watches the choices that a network in JAX makes while it runs."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from fwbench.parity.power.sites import _is_users
 
 Site = tuple[str, int]
 
-# Functions of JAX's that choose for their caller. Others guard against numbers that are not finite, or turn an index.
+# JAX's functions that choose for their caller. Others guard against numbers that are not finite, or turn an index.
 _CHOOSING = {"_where", "where", "clip", "relu", "relu6", "hard_tanh", "maximum", "minimum", "select"}
 
 # The attribute of a side that keeps its watched program.
@@ -31,7 +31,7 @@ _OWN = str(Path(fwbench.__file__).parent)
 
 
 def taken(side: JaxSide, point: Point) -> Choices:
-    """Which sides of its choices the network and its loss take at a point."""
+    """The sides of their choices that the network and its loss take at a point."""
     arguments = side.arguments(point)
     with side.arithmetic():
         # All points of a side have one program.
@@ -46,7 +46,7 @@ def taken(side: JaxSide, point: Point) -> Choices:
 
 
 def _watched(side: JaxSide, arguments: Any) -> tuple[Any, list[Choice]]:
-    """A compiled function of a side's arguments, which says whether the sides of each choice are taken; the choices."""
+    """A compiled function from a side's arguments to two flags for each choice, the sides taken; and the choices."""
     program = jax.make_jaxpr(side.answer)(*arguments)
     first = len(jax.tree.leaves(arguments[:2]))
     watch = _Watch(dict(zip(program.jaxpr.invars[first:], sorted(arguments[2]), strict=True)))
@@ -64,19 +64,19 @@ class _Watch:
     """Runs a program as JAX's own `eval_jaxpr` does, and notes comparisons, masks and limits of the user's code.
 
     Attributes:
-        noted: each choice, and whether its two sides are taken.
+        noted: each choice, with a flag for each of its two sides that is true if the side is taken.
     """
 
     def __init__(self, names: dict[Any, str]) -> None:
         self._names = names
-        # Single numbers of the program that reach a function of JAX's as its arguments.
+        # Single numbers of the program that reach one of JAX's functions as its arguments.
         self._numbers: dict[Any, float] = {}
         self.noted: list[tuple[Choice, tuple[Any, Any]]] = []
 
     def run(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any], caller: Site | None) -> list[Any]:
         """
         Args:
-            caller: the user's line that calls a function of JAX's, if this is the program of one.
+            caller: the user's line that calls one of JAX's functions, if this is that function's program.
         """
         values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *arguments], strict=True))
 
@@ -107,7 +107,7 @@ class _Watch:
         return _bound(eqn, operands)
 
     def _passed(self, variables: Sequence[Any], atoms: Sequence[Any]) -> None:
-        """Variables are these operands, in whichever shape and type."""
+        """Note that variables hold the values of these operands, in any shape and type."""
         for variable, atom in zip(variables, atoms, strict=True):
             if (name := self._name(atom)) is not None:
                 self._names[variable] = name
@@ -115,21 +115,21 @@ class _Watch:
                 self._numbers[variable] = number
 
     def _number(self, atom: Any) -> float | None:
-        """The single number that an operand is in the program."""
+        """The single number that an operand is in the program; None if it is none."""
         if is_variable(atom):
             return self._numbers.get(atom)
         return None if jnp.ndim(atom.val) else float(atom.val)
 
     def _name(self, atom: Any) -> str | None:
-        """The input that an operand is."""
+        """The name of the input that an operand holds; None if it holds none."""
         return self._names.get(atom) if atom is not None and is_variable(atom) else None
 
     def _made(self, eqn: Any, operands: Sequence[Any]) -> Iterator[tuple[str, float | None, Any, Any]]:
-        """What an operation chooses by: how, a number, the variable that is compared, and where the condition holds."""
+        """The choices of an operation: how, a number, the variable that is compared, the mask of the condition."""
         name, atoms = eqn.primitive.name, eqn.invars
         if name in COMPARISONS and atoms[0] is not atoms[1]:
             number = self._number(atoms[1])
-            # An index is counted from the end where it is below 0.
+            # This comparison makes an index below 0 count from the end.
             turned = name == "lt" and number == 0 and not is_real(atoms[0].aval)
             if not turned and (number is None or math.isfinite(number)):
                 compared = None if number is None else atoms[0]
@@ -149,7 +149,7 @@ class _Watch:
 
 
 def _by_inputs(condition: Any) -> bool:
-    """Whether a condition is computed; one that shapes decide is a number in the program."""
+    """True if a condition is computed. One that shapes decide is a number in the program."""
     return bool(is_variable(condition) and condition.aval.dtype == bool)
 
 

@@ -1,4 +1,4 @@
-"""Watches the points of a proof, and tries further points where none of them takes a side of a choice."""
+"""Watches the choices at a proof's points, and tries further points for sides that none of them takes."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,27 +15,26 @@ from fwbench.parity.errors import NotTheSame, Quantity, bound, check, measure
 from fwbench.parity.proof import Proof, _unknown, elsewhere, modes, modes_apart
 from fwbench.parity.store import Nearest
 
-# What watches a framework's network. Where there is nothing, no choice is known.
+# The function that watches each framework's networks. Without one, no choice is known.
 _WATCHING = {"torch": "fwbench.parity.choices.torch:taken", "jax": "fwbench.parity.choices.jax:taken"}
 
-# Compared at further points; the first differentiates, and its forward pass serves the others.
+# The quantities compared at further points. The first differentiates, and its forward pass serves the others.
 _QUANTITIES: tuple[Quantity, ...] = ("gradients", "output", "loss", "statistics")
 
-# Samples that a network must have room for to be compared at another size of one sample.
+# Samples that a network must have room for, for each sample of another size at which it is compared.
 _PASSES = 16
 
 
 @dataclass
 class Further:
-    """What came of the points that a proof tries for the sake of choices.
+    """The results at the further points, which a proof tries for the sake of choices.
 
     Attributes:
-        points: those at which the networks were compared.
-        nearest: by quantity and point the tensor nearest to its bound.
-        left_out: why they could not be compared at others, by point and mode.
-        untried: sides of the networks' choices that no point takes at which the networks were compared, and numbers
-            that no input takes.
-        swept: inputs that took every number of their ranges, in words.
+        points: the further points at which the networks were compared.
+        nearest: for each quantity and point, the tensor nearest to its bound.
+        left_out: the reasons why they could not be compared at others, by point and mode.
+        untried: sides of the networks' choices that they take at no compared point, and numbers that no input takes.
+        swept: in words, inputs that took every number of their ranges, and further sizes.
     """
 
     points: list[Point] = field(default_factory=list)
@@ -46,22 +45,22 @@ class Further:
 
 
 def prove(model: Model, candidate: str, left_out: Mapping[str, str], *, trains: bool = True) -> Further:
-    """Compare two networks where one of them takes sides of its choices that it takes at no point of the proof.
+    """Compare two networks at points where one of them takes sides of its choices that no point of the proof takes.
 
-    And in training mode at the points at which, other than at the main one, a side trains otherwise than it infers.
+    If both modes compute the same at the main point, training mode is compared at the points where they do not.
 
     Args:
         candidate: the framework that is proved against the model's reference.
-        left_out: the points of the proof at which nothing could be compared, by point and mode.
+        left_out: the points and modes of the proof at which nothing could be compared.
         trains: as for `Proof`.
 
     Raises:
         NotTheSame: a difference at a further point exceeds its bound.
     """
     asked = [_Asked(model, candidate, mode, trains=trains) for mode in modes(model, trains=trains)]
-    # What the reference has taken, and what the candidate has.
+    # `known` has the sides that the reference has taken, and those that the candidate has.
     further, known = Further(), (Choices(), Choices())
-    # Then the proof has taken the errors of inference for those of training, everywhere.
+    # True if the proof has taken the errors of inference for those of training at all points.
     together = False
     for point in (MAIN, *elsewhere(model)):
         here = [each for each in asked if f"{point} ({each.mode})" not in left_out]
@@ -94,7 +93,7 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str], *, trains: 
                 further.points.append(point)
     own, others = known
     further.untried += own.untried()
-    # What the candidate decides as the reference does needs no line of its own.
+    # A choice that the candidate shares with the reference needs no line of its own.
     further.untried += others.untried(besides=own)
     return further
 
@@ -105,9 +104,9 @@ def _compared(known: Iterable[Choices]) -> list[tuple[str, float]]:
 
 
 def _alike(asked: Sequence["_Asked"], point: Point) -> bool:
-    """Whether each side computes at a point, to the last bit, in training mode what it does in inference mode.
+    """True if each side computes at a point the same in training mode as in inference mode, to the last bit.
 
-    A framework that compares the programs of both modes has done so for all points.
+    A framework that compares the programs of both modes is left out: it has compared them for all points.
     """
     pairs = zip(*(each.sides(point) for each in asked), strict=True)
     return all(
@@ -125,7 +124,7 @@ def _equal(one: Side, other: Side, point: Point) -> bool:
 
 
 class _Asked(Proof):
-    """A proof in one mode, asked at further points."""
+    """A proof in one mode at further points."""
 
     def __init__(self, model: Model, candidate: str, mode: Mode, *, trains: bool) -> None:
         super().__init__(model, candidate, mode, trains=trains)
@@ -135,13 +134,13 @@ class _Asked(Proof):
         self._watches: list[Callable[[Side, Point], Choices] | None] = [load(path) if path else None for path in paths]
 
     def watch(self, point: Point, known: tuple[Choices, Choices]) -> None:
-        """Add which sides of their choices the reference and the candidate take at a point."""
+        """Add the sides of their choices that the reference and the candidate take at a point."""
         for taken, one, choices in zip(self._watches, self.sides(point), known, strict=True):
             with contextlib.suppress(InitialUnknownError):
                 choices.add(taken(one, point) if taken else Choices())
 
     def sides(self, point: Point) -> tuple[Side, Side]:
-        """The two sides that answer at a point; a further pair for targets, which a program may hold as constants."""
+        """The two sides for a point. Other targets, which a program may hold as constants, have sides of their own."""
         case = self.case.at(point)
         if case not in self._sides:
             self._sides[case] = side(self.model.reference)(case), side(self.candidate)(case)
@@ -166,7 +165,7 @@ class _Asked(Proof):
                 further.swept.append(words)
 
     def size(self, further: Further) -> None:
-        """Compare the networks at each size that the model declares and a small network has time for.
+        """Compare the networks at each further size of axes and batches, if they are small enough to have time for it.
 
         Raises:
             NotTheSame: they differ at one of them.
@@ -178,7 +177,7 @@ class _Asked(Proof):
                 compared = self._freed(point, further)
             except NotTheSame:
                 raise
-            # Nobody has said that the networks take such a batch.
+            # The model does not promise that its networks take such a batch.
             except Exception as error:
                 if point.batch_size not in BATCHES:
                     raise
@@ -188,14 +187,14 @@ class _Asked(Proof):
                     further.swept.append(str(point))
 
     def _freed(self, point: Point, further: Further) -> bool:
-        """Compare at a point, and free what both sides answer there."""
+        """Compare at a point, and free the results of both sides."""
         compared = self.compare(point, further)
         for one in self.sides(point):
             one.forget()
         return compared
 
     def compare(self, point: Point, further: Further) -> bool:
-        """Whether the networks could be compared at a point.
+        """Compare the networks at a point; return false if they cannot be compared there.
 
         Raises:
             NotTheSame: they differ there.

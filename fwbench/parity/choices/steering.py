@@ -1,4 +1,4 @@
-"""Points at which inputs hold what random draws seldom hold, so that a network takes the other side of a choice."""
+"""Points with inputs that random draws seldom give, so that a network takes the other side of a choice."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -10,29 +10,29 @@ from fwbench.models.inputs import Input
 from fwbench.parity.case import MAIN, Array, Case, Point
 from fwbench.parity.choices import TARGETS, titled
 
-# Factors on inputs of floating point.
+# Factors on floating-point inputs.
 _SCALES = (1e-3, 1e4)
 
-# Batches beside the proof's own, in inference.
+# Batch sizes besides the proof's own, in inference.
 BATCHES = (1, 16)
 
-# Of whole numbers so many of the lowest are put in: padding and other tokens with a meaning come first.
+# The number of lowest values that are put into inputs of whole numbers: padding and other special tokens come first.
 _LOWEST = 4
 
 
-# Most points at which an input takes every number of its range, and most samples of targets, of which there is one
+# The most points over which an input takes the numbers of its range, and the most samples of a point. Targets have one
 # point alone, as JAX compiles a program for each.
 _SWEEPS, _SAMPLES = 64, 256
 
 
 @dataclass(frozen=True)
 class Steered(Point):
-    """A point of drawn weights and of inputs of which one, or the targets, holds some other values.
+    """A point with drawn weights at which one input, or the targets, holds some other values.
 
     Attributes:
         steered: the input's name, or `TARGETS`.
-        values: what it holds in a part of the last sample.
-        whole: the values fill the whole sample.
+        values: its values in a part of the last sample.
+        whole: whether the values fill the whole sample.
     """
 
     steered: str = ""
@@ -57,11 +57,11 @@ class Steered(Point):
 
 @dataclass(frozen=True)
 class Swept(Steered):
-    """A point of drawn weights at which one input of whole numbers, or the targets, takes its numbers in turn.
+    """A point with drawn weights at which one input of whole numbers, or the targets, takes its numbers in turn.
 
     Attributes:
-        first, last: its numbers; the lowest follow the highest where it has room for more.
-        batch_size: of all inputs.
+        first, last: its first and last number. If there is room for more, the lowest numbers follow the highest.
+        batch_size: the batch size of all inputs.
     """
 
     first: int = 0
@@ -79,12 +79,12 @@ class Swept(Steered):
 
 @dataclass(frozen=True)
 class Sized(Point):
-    """A point of drawn weights with inputs of another size.
+    """A point with drawn weights and inputs of another size.
 
     Attributes:
         axes: values of the model's axes.
-        batch_size: samples.
-        words: what differs from the proof's other points.
+        batch_size: number of samples.
+        words: the difference from the proof's other points.
     """
 
     axes: tuple[tuple[str, int], ...] = ()
@@ -97,11 +97,10 @@ class Sized(Point):
 
 @dataclass(frozen=True)
 class Steerable(Case):
-    """A case that can be asked at steered points.
+    """A case that can be evaluated at steered points.
 
     Attributes:
-        wanted: the point that says what the targets hold; a program may hold targets as constants, so they belong to
-            the case.
+        wanted: the point that sets the targets. They belong to the case, as a program may hold targets as constants.
     """
 
     wanted: Steered | None = None
@@ -118,7 +117,7 @@ class Steerable(Case):
         return target if target is None or given is None or self.wanted is None else self.wanted.put(target, given)
 
     def at(self, point: Point) -> "Steerable":
-        """The case in which a point is asked."""
+        """The case in which a point is evaluated."""
         if isinstance(point, Sized):
             return replace(self, axes=point.axes, batch_size=point.batch_size)
         case = replace(self, batch_size=point.batch_size) if isinstance(point, Swept) else self
@@ -126,9 +125,9 @@ class Steerable(Case):
 
 
 def constants(case: Case) -> Iterator[Steered]:
-    """Points at which inputs that are one number everywhere, as a mask of ones, are another one in a part.
+    """Points at which an input that is one number everywhere, such as a mask of ones, holds another in a part.
 
-    And at which a whole sample of such an input, or of one with two numbers, is masked.
+    At further points a whole sample of such an input, or of one with two numbers, is masked.
     """
     for name, given in case.model.inputs.items():
         if given.draw == "constant":
@@ -142,7 +141,7 @@ def sweep(case: Case, name: str, given: Input, room: int) -> tuple[list[Swept], 
     """Points at which an input of whole numbers, or the targets, takes each number of its range.
 
     Args:
-        room: samples of all points together.
+        room: the most samples of all points together.
 
     Returns:
         The points, and the first number that none of them takes, which is `high` if they take all.
@@ -160,7 +159,7 @@ def sweep(case: Case, name: str, given: Input, room: int) -> tuple[list[Swept], 
 
 
 def sizes(case: Case) -> Iterator[Sized]:
-    """Points with each of the values that the model declares of its axes, and with other batches than the proof's."""
+    """Points with each value that the model declares for its axes, and with batch sizes other than the proof's."""
     for axis, values in case.model.axes.items():
         for value in (values,) if isinstance(values, int) else values:
             axes = {**dict(case.axes), axis: value}
@@ -188,7 +187,7 @@ def candidates(case: Case, compared: Iterable[tuple[str, float]]) -> Iterator[Po
 
 
 def _whole(case: Case, name: str, given: Input, compared: Iterable[float]) -> Iterator[Steered]:
-    """Points of an input of whole numbers: those it is compared with, the lowest ones and the highest one."""
+    """Points at which an input of whole numbers holds those it is compared with, the lowest ones and the highest."""
     low, high = int(given.low), int(given.high)
     values = dict.fromkeys((*compared, *range(low, min(low + _LOWEST, high)), high - 1))
     kept = [float(value) for value in values if low <= value < high]
@@ -198,5 +197,5 @@ def _whole(case: Case, name: str, given: Input, compared: Iterable[float]) -> It
 
 
 def _room(shape: tuple[int, ...]) -> int:
-    """How many elements of the last axis are set, so that others stay as they are."""
+    """The number of elements of the last axis that are set. The others stay as they are."""
     return max(1, shape[-1] // 2)

@@ -1,4 +1,4 @@
-"""Watches which choices a network of PyTorch takes while it runs."""
+"""Watches the choices that a network in PyTorch makes while it runs."""
 
 import math
 import sys
@@ -16,13 +16,13 @@ from fwbench.parity.case import Point
 from fwbench.parity.choices import COMPARISONS, Choice, Choices, counting, is_installed, named
 from fwbench.parity.torch import TorchSide
 
-# The number that PyTorch's losses ignore where the user names none.
+# The target number that PyTorch's losses ignore if the user names none.
 _NO_INDEX = -100
 _IGNORING = ("nll_loss_forward", "nll_loss2d_forward")
 
 
 def taken(side: TorchSide, point: Point) -> Choices:
-    """Which sides of its choices the network, its loss and their gradients take at a point.
+    """The sides of their choices that the network, its loss and their gradients take at a point.
 
     The side keeps the results of the pass.
     """
@@ -57,12 +57,12 @@ def taken(side: TorchSide, point: Point) -> Choices:
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
     """Notes comparisons, masks and limits that the user's code asks for, directly or through PyTorch.
 
-    What an installed library chooses by itself is not noted, nor what a constructor does.
+    Choices that an installed library makes by itself, or a constructor, are not noted.
     """
 
     def __init__(self, given: Mapping[str, NDArray[Any]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
-        # Of one number everywhere, as a mask of ones is, many other tensors are.
+        # Without arrays of one number everywhere, such as a mask of ones: many other tensors equal them.
         self._given = {name: array for name, array in given.items() if array.size and (array != array[0]).any()}
         self.inputs: Mapping[int, str] = {}
         self.choices = Choices()
@@ -83,7 +83,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
         return func(*args, **kwargs)
 
     def _name(self, tensor: Tensor) -> str | None:
-        """The input, or the targets, whose numbers a tensor holds in their order, in whichever shape and type."""
+        """The input, or the targets, whose numbers a tensor holds in their order, in any shape and type; else None."""
         if (name := self.inputs.get(_storage(tensor))) is not None:
             return name
         for name, array in self._given.items():
@@ -94,13 +94,13 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
         return None
 
 
-# By kind of operator what it chooses by: how, a number, the values that are compared, and where the condition holds.
+# The choices of an operator: how, a number, the values that are compared, and the mask of the condition.
 Made = Iterator[tuple[str, float | None, Tensor | None, Tensor]]
 
 
 def _comparison(how: str, one: Tensor, other: Any) -> Made:
     number = None if isinstance(other, Tensor) and other.ndim else float(other)
-    # Otherwise it asks whether numbers are finite.
+    # Other comparisons only test whether numbers are finite.
     if other is not one and (number is None or math.isfinite(number)):
         yield how, number, one if number is not None else None, getattr(torch, how)(one, other)
 
@@ -153,7 +153,7 @@ def _site(operator: str) -> tuple[str, int] | None:
     """The line of the user's code that called PyTorch; None where a library or a constructor did."""
     calling: FrameType | None = sys._getframe(1)
     while calling and _between(calling):
-        # With smoothed labels it compares them with -100, too, whether or not the user has named a number to ignore.
+        # With label smoothing, `cross_entropy` compares targets with -100 even if the user names no number to ignore.
         if calling.f_code.co_name == "cross_entropy" and operator not in _IGNORING:
             return None
         calling = calling.f_back
@@ -166,7 +166,7 @@ def _site(operator: str) -> tuple[str, int] | None:
 
 
 def _between(frame: FrameType) -> bool:
-    """Whether a frame lies between the user's code and an operator."""
+    """True if a frame lies between the user's code and an operator."""
     return (
         _top(frame) == "torch" or _top(frame) in sys.stdlib_module_names or frame.f_code.co_name == "__torch_dispatch__"
     )

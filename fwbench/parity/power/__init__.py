@@ -1,6 +1,6 @@
-"""How many mistakes a proof would have found: mistakes are planted in the candidate's own program, one at a time.
+"""The power of a proof: the mistakes that it finds of those planted in the candidate's own program, one at a time.
 
-This module imports no framework: a stored proof holds a `Power`.
+This module imports no framework, as a stored proof holds a `Power`.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,15 @@ _MODES = {"eval": "inference", "train": "training"}
 
 @dataclass(frozen=True)
 class Power(Decoded):
-    """What a proof at its points and with its bounds makes of planted mistakes.
+    """The counts of planted mistakes, and of those that a proof finds at its points and with its bounds.
 
     Attributes:
-        planted: mistakes, each tried by itself.
-        found: how many of them an error beyond its bound shows at one of the points.
-        missed: a name and a place of each of the others.
-        possible: mistakes that could have been planted; those that were are spread evenly over kinds and depth.
-        modes: of the programs in which they were planted; empty if an older proof does not say.
+        planted: number of mistakes, each tried by itself.
+        found: number of those that cause an error beyond its bound at one of the points.
+        missed: name and place of each of the others.
+        possible: number of mistakes that could have been planted; the planted ones are spread evenly over kinds and
+            depth.
+        modes: modes of the programs in which they were planted; empty if an older proof does not record them.
     """
 
     planted: int
@@ -33,7 +34,7 @@ class Power(Decoded):
 
     @property
     def sentence(self) -> str:
-        """For example `would have found 187 of 190 mistakes planted in inference; not found: clip at -2 (a.py:41)`."""
+        """In words: `would have found 187 of 190 mistakes planted in inference; not found: clip at -2 (a.py:41)`."""
         planted = f"mistakes planted in {' and '.join(map(_MODES.__getitem__, self.modes))}" if self.modes else ""
         counted = f"would have found {self.found} of {self.planted} {planted or 'planted mistakes'}"
         more = [f"and {len(self.missed) - _LISTED} more"] if len(self.missed) > _LISTED else []

@@ -1,13 +1,14 @@
-"""Facts about a program of JAX that hold for all weights: which values matter, and within which limits they lie.
+"""Facts about a JAX program that hold for all weights: the values that matter, and the limits between which they lie.
 
-A mistake that changes nothing at any weights says nothing of a proof. These are recognised by rule, none by trial:
+A mistake that changes nothing for any weights says nothing about a proof. The places of such mistakes are recognised by
+rule, none by trial:
 
-- a value on which no answer depends, or through which no gradient flows;
-- a number that only ever meets numbers, as in a comparison of sizes;
-- the largest logit, which a softmax subtracts so that nothing overflows: any other number would do (`_shifts`);
-- the sign of what is squared everywhere (`even`);
-- what reads nothing but padding, as most taps of a kernel that is wider than the image (`_box`);
-- a clip where no value comes (`result_range`), or beyond which the next operation makes all values one (`windows`).
+- a value on which no output depends, or through which no gradient flows;
+- a number that meets only other numbers, as in a comparison of sizes;
+- the largest logit, which a softmax subtracts to avoid overflow: any other number would do (`_shifts`);
+- the sign of a value that is squared everywhere (`even`);
+- a value computed from padding alone, as by most taps of a kernel that is wider than the image (`_box`);
+- a clip that no value reaches (`_result_range`), or beyond which the next operation makes all values equal (`windows`).
 """
 
 import math
@@ -19,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal as Constant
 
-# Calls that compute what their inner program computes, and whose gradient is that program's.
+# Calls whose results and gradients are those of their inner program.
 INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat2": "jaxpr"}
 # Calls with a gradient rule of their own, which a mistake inside does not change.
 RULED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
 CALLS = {**INLINED, **RULED}
 LOOPS = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
 
-# They only move values. A mistake behind them is planted at their operand.
+# Operations that only move values. A mistake in their result is planted in their operand.
 _SAME = {"copy", "copy_p", "convert_element_type", "optimization_barrier", "stop_gradient"}
 _MOVED = {"reshape", "broadcast_in_dim", "transpose", "squeeze", "expand_dims", "rev"}
 LAYOUT = _SAME | _MOVED | {"slice", "dynamic_slice", "gather"}
@@ -44,13 +45,13 @@ NOTHING: Range = (0.0, 0.0)
 
 @dataclass(frozen=True)
 class Known:
-    """What holds of a value for all weights.
+    """The facts about a value that hold for all weights.
 
     Attributes:
         range: the least and the largest value that it can have.
         varies: whether it depends on weights or inputs.
         slope: whether a parameter's gradient flows through it.
-        box: by axis the first index, and the index after the last, outside of which it is 0: padding. None: nowhere.
+        box: by axis the first index and the index after the last; outside it is 0, as padding is. None: nowhere.
     """
 
     range: Range = EVERYWHERE
@@ -60,7 +61,7 @@ class Known:
 
 
 class Open:
-    """A program and its constants, in whichever of its two forms JAX holds it."""
+    """A program and its constants, from either of the two forms in which JAX holds it."""
 
     def __init__(self, program: Any) -> None:
         self.jaxpr = getattr(program, "jaxpr", program)
@@ -78,12 +79,12 @@ def inner_programs(eqn: Any) -> list[Open]:
 
 
 def is_variable(atom: Any) -> bool:
-    """Whether an operand is a variable, not a number in the program."""
+    """True if an operand is a variable, not a number in the program."""
     return not isinstance(atom, Constant)
 
 
 def is_real(aval: Any) -> bool:
-    """Whether an array is of floating point."""
+    """True if an array is of floating point."""
     return jnp.issubdtype(aval.dtype, np.floating)
 
 
@@ -105,7 +106,7 @@ def reached(jaxpr: Any, outputs: Sequence[bool], *, by_gradients: bool) -> set[A
 
 
 def behind(jaxpr: Any, variable: Any) -> set[Any]:
-    """The variables that are computed from one, and that one's own operation is not among."""
+    """The variables that are computed from a variable, without itself."""
     variables = {variable}
     for eqn in jaxpr.eqns:
         if any(is_variable(atom) and atom in variables for atom in eqn.invars):
@@ -114,7 +115,7 @@ def behind(jaxpr: Any, variable: Any) -> set[Any]:
 
 
 def even(jaxpr: Any) -> set[Any]:
-    """The variables that are squared, or made positive, wherever they are used."""
+    """The variables whose sign no use depends on, as they are squared or made positive wherever they are used."""
     odd = {atom for atom in jaxpr.outvars if is_variable(atom)}
     used = set()
     for eqn in jaxpr.eqns:
@@ -126,10 +127,10 @@ def even(jaxpr: Any) -> set[Any]:
 
 
 def windows(jaxpr: Any, outputs: Sequence[Range]) -> dict[Any, Range]:
-    """By variable the values beyond which it makes no difference how large it is: below 0, before a ReLU.
+    """By variable, the values beyond which its size makes no difference: those below 0, before a ReLU.
 
     Args:
-        outputs: of each output the same.
+        outputs: the same values for each output.
     """
     ends: dict[Any, Range] = {}
 
@@ -161,12 +162,12 @@ def windows(jaxpr: Any, outputs: Sequence[Range]) -> dict[Any, Range]:
 
 
 def known_numbers(jaxpr: Any) -> set[int]:
-    """The numbers of the operations that subtract from values the largest of them."""
+    """The numbers of the operations that subtract the largest of some values from these values."""
     return {number for number, index in _shifts(jaxpr) if index == 1 and jaxpr.eqns[number].primitive.name == "sub"}
 
 
 def results(eqn: Any, operands: Sequence[Known], subtracts_largest: bool) -> list[Known]:
-    """What is known about an operation's results."""
+    """The facts known about an operation's results."""
     ends = [operand.range for operand in operands]
     with np.errstate(all="ignore"):
         low, high = _result_range(eqn, ends)
@@ -183,7 +184,7 @@ def results(eqn: Any, operands: Sequence[Known], subtracts_largest: bool) -> lis
 
 
 def _box(eqn: Any, operands: Sequence[Known]) -> tuple[tuple[int, int], ...] | None:
-    """The box outside of which a result is 0."""
+    """The box outside of which a result is 0; None if none is known."""
     name = eqn.primitive.name
     if name in _SAME:
         return operands[0].box
@@ -243,7 +244,7 @@ def _squares(eqn: Any) -> bool:
 
 
 def _shifts(jaxpr: Any) -> Iterator[tuple[int, int]]:
-    """Where softmax and logsumexp use the largest logit: the numbers of the operation and of the operand.
+    """The uses of the largest logit m in softmax and logsumexp: the numbers of the operation and of the operand.
 
     exp(x - m) / sum(exp(x - m)), x - m - log(sum(exp(x - m))) and log(sum(exp(x - m))) + m have one value for all m.
     """
@@ -281,7 +282,7 @@ def _maximum(atom: Any, makers: Mapping[Any, Any]) -> Any:
 
 
 def _before_layout(atom: Any, makers: Mapping[Any, Any]) -> Any:
-    """The operation that made a value before it was moved about; None: an argument or a number."""
+    """The operation that made a value before others moved it; None for an argument or a number."""
     eqn = makers.get(atom) if is_variable(atom) else None
     while eqn is not None and eqn.primitive.name in LAYOUT:
         eqn = makers.get(eqn.invars[0]) if is_variable(eqn.invars[0]) else None

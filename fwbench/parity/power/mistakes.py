@@ -1,4 +1,4 @@
-"""The kinds of mistakes that are planted in a program of JAX: each changes one value where it is made or used."""
+"""The kinds of mistakes that are planted in a JAX program: each changes one value where it is made or used."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-# The share by which a constant is moved, and the factor of a gradient. Mistyped weight decays and momenta move more.
+# The share by which a constant is moved, and the factor on a gradient. Mistyped weight decays and momenta move more.
 _MOVE, _SLOPE = 1e-3, 1.003
-# Clips stand at the end of the values seen at the main point, and half of its size beyond.
+# A clip stands at the least or largest value seen at the main point, or beyond it by half of its magnitude.
 CLIPS = (1.0, 1.5)
 
 _GELU = math.sqrt(2 / math.pi)
@@ -24,8 +24,8 @@ class Mistake:
 
     Attributes:
         kind: a key of `_CHANGES`.
-        what: a few words for a sentence.
-        amount: a factor; for a clip, how far beyond the values seen it stands.
+        what: the mistake in a few words, for a sentence.
+        amount: a factor; for a clip, one of `CLIPS`.
         low: for a clip, whether it bounds values from below.
     """
 
@@ -36,30 +36,30 @@ class Mistake:
 
     @property
     def forward(self) -> bool:
-        """Whether it changes a value; the others change a gradient alone."""
+        """True if it changes a value; the other mistakes change a gradient alone."""
         return self.kind not in GRADIENT
 
     @property
     def clips(self) -> bool:
-        """Whether it bounds values."""
+        """True if it bounds values."""
         return self.kind == "clip"
 
     @property
     def takes_operands(self) -> bool:
-        """Whether the changed result is computed from the operation's operands."""
+        """True if the changed result is computed from the operation's operands."""
         return self.kind in ("GELU's other form", "hard sigmoid")
 
     def change(self, value: Any, inputs: Sequence[Any], limit: Any) -> Any:
         """The value with the mistake, of the same shape and number format.
 
         Args:
-            inputs: of the operation that made the value.
-            limit: where a clip stands.
+            inputs: the inputs of the operation that made the value.
+            limit: the value at which a clip stands.
         """
         return jnp.asarray(_CHANGES[self.kind](value, inputs, self, limit), value.dtype)
 
     def limit(self, low: float, high: float) -> float:
-        """Where a clip stands, given the least and the largest value seen."""
+        """The value at which a clip stands, given the least and the largest value seen."""
         beyond = self.amount - 1
         return low - beyond * abs(low) if self.low else high + beyond * abs(high)
 
@@ -67,7 +67,7 @@ class Mistake:
 GRADIENT = frozenset({"gradient stopped", "gradient scaled", "parameter's gradient scaled"})
 
 _ROUNDED: dict[str, Any] = {"rounded to float32": jnp.float32, "rounded to bfloat16": jnp.bfloat16}
-# Weights and inputs are drawn, stored and exchanged in this number format.
+# No mistake for weights and inputs, which are drawn, stored and exchanged in float32.
 _AS_GIVEN = "rounded to float32"
 
 Change = Callable[[Any, Sequence[Any], Mistake, Any], Any]
@@ -120,7 +120,7 @@ def of_constant(value: Any, added: bool) -> list[Mistake]:
 
 
 def of_gradient(name: str = "") -> list[Mistake]:
-    """The mistakes that a value's gradient may get, or the gradient of the parameter of this name."""
+    """The mistakes that a value's gradient may get; with a name, those of that parameter's gradient."""
     if name:
         return [Mistake("parameter's gradient scaled", f"gradient of {name!r} 0.3 % too large")]
     return [Mistake("gradient stopped", "stop_gradient"), Mistake("gradient scaled", "gradient 0.3 % too large")]
@@ -130,7 +130,7 @@ def of_values(*, given: bool = False) -> list[Mistake]:
     """The mistakes that any array may get.
 
     Args:
-        given: whether it is an argument of the program: a weight or an input, which is float32 wherever it comes from.
+        given: whether it is an argument of the program: a weight or an input, which comes in float32 in any case.
     """
     clips = [Mistake("clip", "clip", amount, low) for low in (True, False) for amount in CLIPS]
     return [*clips, *(Mistake("rounded", what) for what in _ROUNDED if not given or what != _AS_GIVEN)]

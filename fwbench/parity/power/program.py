@@ -1,4 +1,4 @@
-"""One program for all mistakes: the candidate's own, with a number as an argument that says which mistake to make."""
+"""One program for all mistakes: the candidate's own, with the number of the mistake to make as an argument."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -17,11 +17,7 @@ NONE = -1
 
 
 class Planted:
-    """A program with mistakes, called with the number of the one to make.
-
-    Attributes:
-        ranges: after a call, the least and the largest value where each clip stands, by its number.
-    """
+    """A program with mistakes, called with the number of the one to make."""
 
     def __init__(self, closed: Any, sites: Sequence[Site]) -> None:
         self._closed = closed
@@ -36,17 +32,21 @@ class Planted:
         """
         Args:
             which: number of the mistake, or `NONE`.
-            limits: by its number, where a clip stands.
-            arguments: of the program.
+            limits: the value at which each clip stands, by its number.
+            arguments: the program's arguments.
 
         Returns:
-            What the program returns, and the least and the largest value where each clip would stand, by its number.
+            The program's outputs, and the least and the largest value that each clip would meet, by its number.
         """
         return _Call(self._by_path, self._inside, which, limits).whole(self._closed, arguments)
 
 
 class _Call:
-    """One pass through the program."""
+    """One pass through the program.
+
+    Attributes:
+        ranges: after the pass, the least and the largest value that each clip would meet, by its number.
+    """
 
     def __init__(self, by_path: Any, inside: Any, which: Any, limits: Any) -> None:
         self._by_path, self._inside, self._which, self._limits = by_path, inside, which, limits
@@ -100,7 +100,7 @@ class _Call:
         return [value + more for value, more in zip(right, lax.stop_gradient(wrong), strict=True)]
 
     def _loop(self, eqn: Any, operands: Sequence[Any], path: Path) -> list[Any]:
-        """An operation that repeats or chooses its inner programs."""
+        """The results of an operation that repeats or chooses its inner programs."""
         name, parameters = eqn.primitive.name, eqn.params
         programs = [self._inner(inner, (*path, number)) for number, inner in enumerate(inner_programs(eqn))]
         if name == "cond":
@@ -140,7 +140,7 @@ class _Call:
                 self.ranges[number] = jnp.min(value), jnp.max(value)
 
             chosen = self._which == number
-            # 1 unless the mistake is made: a gradient that is not a number stays so when it is multiplied by 0.
+            # 1 unless the mistake is made: a gradient of NaN stays NaN when it is multiplied by 0.
             harmless = [jnp.where(chosen, each, 1) for each in (value, *(operands if mistake.takes_operands else ()))]
             wrong = mistake.change(harmless[0], harmless[1:], limit)
             values[site.index] = jnp.where(chosen, wrong, value)
@@ -153,7 +153,7 @@ def _bound(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def _scanned(parameters: Any) -> tuple[int, int]:
-    """How many operands of a scan are the same in each step, and how many it carries from step to step."""
+    """The numbers of operands of a scan that are the same in each step, and that it carries from step to step."""
     if "num_consts" in parameters:
         return parameters["num_consts"], parameters["num_carry"]
     fixed, carried, _ = (len(part) for part in parameters["ft_in"].unpack())

@@ -1,4 +1,4 @@
-"""Plants mistakes in a candidate's program of JAX, and counts those that its proof would find."""
+"""Plants mistakes in a candidate's JAX program, and counts those that its proof would find."""
 
 import functools
 import itertools
@@ -28,13 +28,14 @@ def power(
 ) -> Power:
     """Count the mistakes, planted in a side's program, that its proof would find.
 
-    Each is held against the program without it, at one point after the other, until an error exceeds its bound.
+    The program with a mistake is compared with the one without it, at one point after the other, until an error exceeds
+    its bound.
 
     Args:
         reference: the proof's other side, whose rounding it admits.
-        points: of the proof; clips stand beyond the values seen at the first.
-        most: mistakes to plant, evenly over their kinds and the program's depth.
-        seconds: after which no more are tried; those count that were tried at every point they needed.
+        points: the proof's points; clips stand beyond the values seen at the first.
+        most: the most mistakes to plant, evenly over their kinds and the program's depth.
+        seconds: time after which no more are tried; mistakes that were not tried by then do not count.
     """
     programs = _Programs(side, points[0], most)
     end = time.monotonic() + seconds
@@ -53,14 +54,14 @@ def power(
 
 
 class _Programs:
-    """A side's programs with the mistakes that were chosen.
+    """A side's programs with the chosen mistakes.
 
     Attributes:
         sites: the mistakes, by their numbers.
-        possible: mistakes that could have been chosen.
-        apply: a forward pass, given arguments, the number of a mistake and where clips stand.
-        differentiate: one with gradients.
-        limits: where each clip stands, by its number.
+        possible: number of mistakes that could have been chosen.
+        apply: a forward pass, given arguments, the number of a mistake, and the limits of clips.
+        differentiate: the same with gradients.
+        limits: the value at which each clip stands, by its number.
     """
 
     def __init__(self, side: JaxSide, first: Point, most: int) -> None:
@@ -93,7 +94,7 @@ class _Programs:
         return self.sites[number].name(self.limits[number])
 
     def is_harmless(self, number: int) -> bool:
-        """Whether a clip changes nothing for any weights: no value reaches it, or none that matters."""
+        """True if a clip changes nothing for any weights: no value reaches it, or none that matters."""
         site, limit = self.sites[number], self.limits[number]
         low, high = site.range
         return site.mistake.clips and bool(limit <= low if site.mistake.low else limit >= high)
@@ -109,7 +110,7 @@ class _Mistaken(JaxSide):
     """A side with one of the mistakes, or with none.
 
     Attributes:
-        changes_values: whether its forward pass may be another one.
+        changes_values: whether its forward pass may differ from the right one.
     """
 
     def __init__(self, programs: _Programs, number: int) -> None:
@@ -132,7 +133,7 @@ class _Mistaken(JaxSide):
 
 
 class _Right(_Mistaken):
-    """A side without a mistake, which the others are held against as the proof holds it against the reference."""
+    """A side without a mistake. The others are compared with it as the proof compares it with the reference."""
 
     def __init__(self, programs: _Programs, reference: Side) -> None:
         super().__init__(programs, NONE)
@@ -148,7 +149,7 @@ def _on_host(answer: Any) -> Forward:
 
 
 def _differs(wrong: _Mistaken, right: _Mistaken, point: Point) -> bool:
-    """Whether an error exceeds its bound, the cheapest ones first."""
+    """True if an error exceeds its bound; the cheapest errors are computed first."""
     model = right.case.model
 
     def exceeds(quantity: Quantity, errors: Errors) -> bool:
@@ -171,9 +172,9 @@ def _differs(wrong: _Mistaken, right: _Mistaken, point: Point) -> bool:
 
 
 def _spread(everything: Sequence[Site], most: int) -> list[Site]:
-    """Choose so many of the sites, spread evenly over their kinds and over the program."""
+    """Choose at most so many sites, spread evenly over their kinds and over the program."""
     kinds = [[site for site in everything if site.mistake.kind == kind] for kind in KINDS]
-    # Steps of the golden ratio around a circle are spread evenly, wherever they end.
+    # Steps of the golden ratio around a circle are spread evenly, however many are taken.
     ordered = [[kind[i] for i in sorted(range(len(kind)), key=lambda i: i * _GOLDEN % 1)] for kind in kinds]
     turns = itertools.chain.from_iterable(itertools.zip_longest(*ordered))
     return [site for site in turns if site is not None][:most]

@@ -1,4 +1,4 @@
-"""Where in a program of JAX mistakes can be planted so that they change something."""
+"""Finds the places in a JAX program where a planted mistake changes something."""
 
 import math
 import sysconfig
@@ -37,7 +37,7 @@ from fwbench.parity.power.mistakes import Mistake
 Path = tuple[int, ...]
 
 _CLIPPED = {"dot_general", "conv_general_dilated", "custom_vjp_call", "add", "neg", "exp", "log"}
-# They compute no results of their own: what they move or choose is changed where it is made.
+# Operations that only move or choose values. Mistakes are planted where the values are made.
 _NEUTRAL = LAYOUT | set(INLINED) | set(LOOPS) | {"select_n", "concatenate", "pad", "split"}
 
 
@@ -46,11 +46,11 @@ class Site:
     """One mistake at one place of the program.
 
     Attributes:
-        path: the operation's number in its program, after those of the operations around it, each followed by the
-            number of its inner program. Empty: the whole program.
-        at: whether an operand, a result, an argument or a constant is changed, and which.
-        place: where the user's code computes it.
-        range: the values beyond which a clip changes nothing whatever the weights.
+        path: for each operation around it, from the outside in, that one's number and its inner program's; then the
+            operation's own number. Empty: the whole program.
+        at: the kind of value that is changed; `index` is its number among those of its kind.
+        place: file and line of the user's code that computes it, or the argument's name.
+        range: the values beyond which a clip changes nothing for any weights.
     """
 
     path: Path
@@ -61,20 +61,20 @@ class Site:
     range: Range = EVERYWHERE
 
     def name(self, limit: float) -> str:
-        """For a sentence, given where a clip stands."""
+        """The mistake and its place in words; `limit` is the value at which a clip stands."""
         what = f"clip at {limit:.3g}" if self.mistake.clips else self.mistake.what
         return f"{what} ({self.place})" if self.place else what
 
 
 @dataclass(frozen=True)
 class _Scope:
-    """How the operations of one inner program stand to the whole.
+    """The relation of an inner program's operations to the whole program.
 
     Attributes:
-        alive: the variables on which an answer depends.
+        alive: the variables on which an output depends.
         sloped: those through which the loss's gradient flows.
-        windows: by variable the values beyond which it makes no difference how large it is.
-        seen: whether values can be looked at from outside, and gradients changed: not inside loops and rules.
+        windows: by variable, the values beyond which its size makes no difference.
+        seen: whether values can be observed from outside and gradients changed; false inside loops and gradient rules.
     """
 
     path: Path
@@ -88,7 +88,7 @@ class _Scope:
     def of(
         cls, path: Path, place: str, jaxpr: Any, alive: list[bool], sloped: list[bool], seen: bool, ends: Any
     ) -> "_Scope":
-        """The scope of a program, given which of its outputs matter, whose gradients do, and their windows."""
+        """The scope of a program, given the outputs that matter, those whose gradients matter, and their windows."""
         return cls(
             path,
             place,
@@ -104,8 +104,9 @@ def sites(closed: Any, names: Sequence[str], parameters: int, *, loss: bool = Tr
 
     Args:
         closed: the program; its first output is the loss, its second one the network's output.
-        names: of its arguments; the first ones are the parameters.
-        loss: whether the loss is the candidate's own, so that mistakes are planted in what follows the output, too.
+        names: the names of its arguments, parameters first.
+        parameters: the number of parameters.
+        loss: whether the loss is the candidate's own, so that mistakes are planted after the network's output, too.
     """
     program = Open(closed)
     jaxpr = program.jaxpr
@@ -133,10 +134,10 @@ def sites(closed: Any, names: Sequence[str], parameters: int, *, loss: bool = Tr
 
 @dataclass
 class _Walk:
-    """Goes through a program once, and keeps what can be planted.
+    """Goes through a program once and collects the mistakes that can be planted.
 
     Attributes:
-        others: the variables that somebody else's code computes.
+        others: the variables that code other than the candidate's computes.
     """
 
     others: set[Any]
@@ -146,7 +147,7 @@ class _Walk:
         self.sites.extend(more)
 
     def program(self, jaxpr: Any, arguments: Sequence[Known], scope: _Scope) -> list[Known]:
-        """Walk through a program; return what is known of its outputs."""
+        """Walk through a program; return the facts known about its outputs."""
         known: dict[Any, Known] = dict(zip([*jaxpr.constvars, *jaxpr.invars], arguments, strict=True))
 
         def read(atom: Any) -> Known:
@@ -168,7 +169,7 @@ class _Walk:
         return [read(atom) for atom in jaxpr.outvars]
 
     def _inside(self, eqn: Any, given: Sequence[Known], path: Path, place: str, scope: _Scope) -> list[Known]:
-        """What is known about the results of an operation with an inner program; nothing about others."""
+        """The facts known about the results of an operation with an inner program; an empty list for others."""
         name = eqn.primitive.name
         if name in LOOPS:
             unknown = Known(slope=any(each.slope for each in given))
@@ -223,12 +224,12 @@ class _Walk:
 
 
 def _is_number(atom: Any) -> bool:
-    """Whether a constant of the program is one finite real number."""
+    """True if a constant of the program is one finite real number."""
     return np.ndim(atom.val) == 0 and is_real(atom.aval) and math.isfinite(atom.val)
 
 
 def _place(eqn: Any, outer: str) -> str:
-    """File and line of the user's code, or where the enclosing operation is."""
+    """The place of the enclosing operation, or, if that has none, file and line of the user's code."""
     frames = _frames(eqn)
     return outer or (f"{PurePath(frames[0].file_name).name}:{frames[0].start_line}" if frames else "")
 
@@ -241,9 +242,9 @@ def _frames(eqn: Any) -> list[Any]:
 
 
 def _is_users(eqn: Any, jaxpr: Any) -> bool:
-    """Whether the program inside an operation is a function of the user's code.
+    """True if the program inside an operation is a function of the user's code.
 
-    A function of JAX's own is traced once, for its first caller: the operations inside then name that one.
+    JAX traces a function of its own once, for its first caller. The operations inside carry that caller's name then.
     """
     functions = {frame.function_name.split(".")[-1] for inner in jaxpr.eqns[:1] for frame in _frames(inner)}
     return eqn.params.get("name") in functions

@@ -1,1 +1,1 @@
-"""The place where two networks part: the calls of their modules are recorded, and the first that differs is named."""
+"""Finds the place where two networks part: records the calls of their modules and names the first that differs."""

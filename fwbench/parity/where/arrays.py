@@ -1,4 +1,4 @@
-"""How far two arrays are apart, each in the layout of its framework."""
+"""Distances between two arrays, each in the layout of its framework."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def distance(one: Array, other: Array) -> float:
 
 
 def aligned(candidate: Array, reference: Array) -> Array:
-    """The candidate in the reference's shape, its channels moved if that brings it nearer; sizes must be equal."""
+    """The candidate's array in the reference's shape, with channels moved if that is nearer; sizes must be equal."""
     moved = [np.moveaxis(candidate, *axes) for axes in ((-1, 1), (1, -1)) if candidate.ndim > 2]
     options = [array.reshape(reference.shape) for array in (candidate, *moved)]
     return min(options, key=lambda array: distance(array, reference))

@@ -1,4 +1,4 @@
-"""Attention in every usual convention: how heads are split, rotated, scaled and masked, and which keys are hidden."""
+"""Attention in every usual convention of splitting, rotating, scaling and masking heads and of hiding keys."""
 
 import itertools
 import math
@@ -10,22 +10,23 @@ from numpy.typing import NDArray
 from fwbench.parity.where.arrays import distance
 from fwbench.parity.where.calls import Array
 
-# Objects by verb; two networks may differ in each.
+# Aspects of a computation: objects by verb. Two networks may differ in each.
 Aspects = dict[str, str]
 
-# Which keys are attended to.
+# True for the keys that are attended to.
 Mask = NDArray[np.bool_]
 
-# A convention is tried on this many queries of the first sample, and, if within this distance there, on all queries.
+# A convention is tried on this many queries of the first sample. If it is within this distance there, it is tried on
+# all queries.
 _QUERIES, _NEAR = 4, 1e-6
 
 # The most heads that are tried: an array split into many small heads takes longest.
 _HEADS = 64
 
-# Stands for masked logits. It is finite, so that a query without any key attends to all keys equally.
+# The value of masked logits. It is finite, so that a query without any key attends to all keys equally.
 _LOWEST = float(np.finfo(np.float64).min) / 4
 
-# The keys that a query attends to, by how many positions they are ahead of it.
+# The keys that a query attends to, as a function of the number of positions by which they are ahead of it.
 _MASKS: dict[str, Callable[[NDArray[np.int_]], Mask]] = {
     "to all positions": lambda ahead: ahead == ahead,
     "to no later position": lambda ahead: ahead <= 0,
@@ -38,7 +39,7 @@ _BASES = (1e2, 1e3, 1e4, 1e5, 5e5, 1e6)
 
 
 def attention(agreed: Mapping[str, Array], value: Array) -> Iterator[tuple[Aspects, Array]]:
-    """What attention computes from its projections, in each convention that comes near the value.
+    """The results of attention on its projections, in each convention that comes near the value.
 
     If none does, try samples that hide keys from all their queries, and then projections in another order.
 
@@ -67,9 +68,9 @@ def _attending(agreed: Mapping[str, Array], context: Array, orders: slice) -> It
 
 
 def _hiding(agreed: Mapping[str, Array], context: Array, orders: slice) -> Iterator[tuple[Aspects, Array]]:
-    """Infer from the value what keys samples hide."""
+    """Infer from the value the keys that each sample hides."""
     length, width = context.shape[1:]
-    # The last query attends to all keys. Each query has an equation for every channel; the keys are the unknowns.
+    # The last query attends to all keys. Each query gives an equation for every channel, with the keys as unknowns.
     some = np.arange(length)[-math.ceil(2 * length / width) :]
     for aspects, q, k, v, allowed in _conventions(agreed, width, orders, tuple(_MASKS)[:2]):
         samples = [(*arrays, allowed[some]) for arrays in zip(q[:, :, some], k, v, context[:, some], strict=True)]
@@ -141,7 +142,7 @@ def _rotations(q: Array, k: Array) -> dict[str, tuple[Array, Array]]:
     """Queries and keys by their rotary position embedding (Su et al. 2021, arXiv:2104.09864, section 3.2.2)."""
     length, size = q.shape[2:]
     rotations = {"nothing": (q, k)}
-    # Every base turns two coordinates by the same angle.
+    # With two coordinates, all bases give the same angle.
     if size % 2 == 0 and size > 2:
         for base in _BASES:
             turn = np.exp(1j * np.arange(length)[:, None] * base ** (-np.arange(0, size, 2) / size))

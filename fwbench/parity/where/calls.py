@@ -30,7 +30,7 @@ _MACHINERY = ("torch.", "jax.", "flax.", "equinox.", "haiku.", "keras.", "tensor
 
 @dataclass(frozen=True)
 class Module:
-    """The module that is called.
+    """A module that is called.
 
     Attributes:
         path: the network's own name for it.
@@ -50,7 +50,7 @@ class Call:
         kind: the name of the module's class.
         settings: the module's attributes in `SETTINGS`, by their common names.
         site: file and line where it was called.
-        begun: how many calls were complete when it began. The calls from this index up to its own lie within it.
+        begun: number of calls that were complete when it began. The calls from this index up to its own lie within it.
         inputs: the arrays among its arguments, each once; empty for a module without weights.
         output: the first array that it returned; None if there is none, or the module has no weights.
         changes: false if the output equals the first input.
@@ -71,7 +71,7 @@ class Recorder:
     """Collects calls in the order in which they end.
 
     Attributes:
-        host: copies an array of the framework in float64; returns None for all else, and if it has no numbers yet.
+        host: copies an array of the framework in float64; returns None for all else, and for an array without numbers.
     """
 
     host: Callable[[Any], Array | None]
@@ -145,7 +145,7 @@ def recording(
 
 
 def shown(site: tuple[str, int], last: int | None = None) -> str:
-    """A file and its lines in a few words; the path begins in the current folder or in one of the module path."""
+    """A file and its lines in a few words; the path starts in the current folder or in one of Python's modules."""
     path = Path(site[0])
     packages = (sysconfig.get_path(name) for name in ("purelib", "platlib"))
     roots = (Path.cwd(), *map(Path, (*packages, *filter(None, sys.path))))

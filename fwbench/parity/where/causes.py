@@ -61,7 +61,7 @@ def _shown(reference: Part, candidate: Part, calls: Sequence[Call]) -> str:
         if start is not None and _rounds_table(others, mine, start):
             return f"There both add a table, and {framework} alone rounds it to float32"
     square = float(np.vdot(one, one))
-    # Of a single number any other is a multiple.
+    # Any number is a multiple of any other, so a single number shows nothing.
     factor = float(np.vdot(theirs, one)) / square if square and one.size > 1 else 0.0
     if factor and np.isfinite(factor) and distance(one * factor, theirs) <= EXPLAINED:
         times = f"{factor:.6g}" if abs(factor - 1) > 1e-5 else f"{factor:.12g}"
@@ -72,7 +72,7 @@ def _shown(reference: Part, candidate: Part, calls: Sequence[Call]) -> str:
 
 
 def _computed(frameworks: tuple[str, str], ours: Sequence[Explanation], theirs: Sequence[Explanation]) -> str:
-    """The sentence on two computations, each of which reproduces one network's value; empty if it is not sure.
+    """The sentence on two computations, each of which reproduces one network's value; empty if it is ambiguous.
 
     Where several computations reproduce a value, the pairs that differ in the fewest aspects count. If their sentences
     differ, none is returned.
@@ -92,7 +92,7 @@ def _differing(one: Explanation, other: Explanation) -> list[str]:
 
 
 def _told(frameworks: tuple[str, str], pair: tuple[Explanation, Explanation], verbs: Sequence[str]) -> str:
-    """Say in which aspects two computations differ, and which is only float32's; empty if they are the same."""
+    """A sentence on the aspects in which two computations differ, and on float32's precision; empty if they agree."""
     if pair[0].rounded != pair[1].rounded:
         verbs = list(dict.fromkeys(["computes", *verbs]))
     clauses = []
@@ -125,13 +125,13 @@ def _clip(array: Array, clipped: Array) -> str:
 
 
 def _level(array: Array) -> dict[str, float]:
-    """The ends at which more than one number lies, as where numbers are clipped."""
+    """The least and the largest number, each only if it occurs more than once, as clipped numbers do."""
     ends = {"below": float(np.min(array)), "above": float(np.max(array))}
     return {side: end for side, end in ends.items() if np.sum(array == end) > 1}
 
 
 def _rounds_table(exact: Array, rounded: Array, start: Array) -> bool:
-    """Whether both arrays are the start plus one table for all samples, which only `rounded` has in float32."""
+    """True if both arrays are `start` plus one table for all samples, which only `rounded` holds in float32."""
     tables = [array - start for array in (exact, rounded)]
     same = all(distance(start + table[:1], start + table) <= EXPLAINED for table in tables)
     in_float32 = [distance(start + table.astype(np.float32), start + table) <= EXPLAINED for table in tables]
@@ -165,7 +165,7 @@ def _plain(value: Any) -> Any:
 
 def _term(term: Array, calls: Sequence[Call], start: Array | None) -> str:
     """Name what equals a term: the input or output of a call, or the normalised start; empty if nothing does."""
-    # What leaves the network as a whole is no term of it.
+    # The output of the whole network is no term of it.
     for call in (call for call in calls if call.module.path):
         for name, arrays in (("enters", call.inputs), ("leaves", (call.output,))):
             for array in arrays:

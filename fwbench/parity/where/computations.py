@@ -1,6 +1,6 @@
-"""What networks may compute from the arrays on which both agree: a table of hypotheses, each with its aspects.
+"""Computations that networks may make from the arrays on which both agree: a table of hypotheses with their aspects.
 
-An aspect is a verb and its object, such as "computes" and "ReLU". Two networks are told apart by them.
+An aspect is a verb and its object, such as "computes" and "ReLU". A difference between two networks is one of aspects.
 """
 
 import itertools
@@ -17,13 +17,13 @@ from fwbench.parity.where.calls import Array
 # The largest distance at which a computed array explains another: to rounding, and to float32's precision.
 EXPLAINED, FLOAT32 = 1e-12, 1e-6
 
-# Epsilons of normalisations; the first cannot be told from 0.
+# Epsilons of normalisations; the first cannot be distinguished from 0.
 _EPSILONS = {"at most 1e-12": 1e-12, **{f"{epsilon:g}": epsilon for epsilon in (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)}}
 
 # The fewest rows to which a normalisation's scale and bias, two numbers for each channel, are fitted.
 _ROWS = 4
 
-# Not SciPy's, which an interpreter of one framework alone may lack.
+# Not SciPy's erf: an interpreter with one framework alone may lack SciPy.
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -32,7 +32,7 @@ class Explanation:
     """A computation that reproduces an array.
 
     Attributes:
-        rounded: whether only to float32's precision.
+        rounded: whether it reproduces the array only to float32's precision.
     """
 
     aspects: Mapping[str, str]
@@ -153,5 +153,5 @@ def _normalisations(agreed: Mapping[str, Array], value: Array) -> Iterator[tuple
                 yield aspects, fitted
 
 
-# The first that explains a value counts.
+# In the order in which they are tried. The first that explains a value counts.
 _FAMILIES = (_functions, _gated, _normalisations, attention)

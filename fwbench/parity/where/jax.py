@@ -1,4 +1,4 @@
-"""Records the calls of modules in networks of Flax NNX, Flax Linen, Equinox and Haiku; JAX's others have none."""
+"""Records the calls of modules in networks of Flax NNX, Flax Linen, Equinox and Haiku; other networks have none."""
 
 import contextlib
 import functools
@@ -43,7 +43,7 @@ def recorded(network: Network) -> Iterator[list[Call]]:
 
 
 def _weights(network: Network) -> Callable[[str], Module]:
-    """A function from a path to its module, whose weights are known if they consist of its own leaves alone."""
+    """A function from a path to its module. The module's weights are known if they consist of its own leaves alone."""
     numbers = [np.full(leaf.shape, number, np.int32) for number, leaf in enumerate(network.leaves)]
     origins = {name: set(np.unique(array).tolist()) for name, array in network.canonical(numbers).items()}
 

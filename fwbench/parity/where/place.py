@@ -20,7 +20,7 @@ _NETWORK = "the network"
 
 @dataclass(frozen=True)
 class Side:
-    """A network's framework, and the calls of its modules in one forward pass, in the order of their ends."""
+    """A network's framework, and the calls of its modules in one forward pass, in the order in which they end."""
 
     framework: str
     calls: Sequence[Call]
@@ -30,7 +30,7 @@ class Side:
         return range(self.calls[place].begun, place)
 
     def activation(self, place: int) -> Any:
-        """What a layer applies to its output itself. A block that has layers may apply its activation between them."""
+        """The activation that a layer applies to its own output. A block of layers may apply its own between them."""
         is_block = any(self.calls[inner].module.weights for inner in self.inside(place))
         return "linear" if is_block else self.calls[place].settings.get("activation", "linear")
 
@@ -54,7 +54,7 @@ class Pair:
     Attributes:
         places: index of the reference's call, and of the candidate's.
         inputs, output: distances of the two calls' inputs and outputs; None where they cannot be compared. Outputs of
-            two sizes are infinitely far apart if the inputs are equal.
+            different sizes are infinitely far apart if the inputs are equal.
         bound: the largest distance at which arrays count as equal.
     """
 
@@ -70,17 +70,17 @@ class Pair:
 
     @property
     def equal(self) -> bool:
-        """Whether the outputs are equal."""
+        """True if the outputs are equal."""
         return self.output is not None and self.output <= self.bound
 
     @property
     def behind(self) -> bool:
-        """Whether the inputs differ, so that the networks part before these calls."""
+        """True if the inputs differ, so that the networks part before these calls."""
         return self.entered is not None and not self.entered <= self.bound
 
 
 def sentence(reference: Side, candidate: Side, bound: float) -> str:
-    """Say where two networks begin to differ by more than a bound, and why if the cause is known.
+    """Name the place where two networks begin to differ by more than a bound, and the cause if it is known.
 
     Returns:
         Sentences, the last one without a full stop; empty if nothing can be said.
@@ -121,10 +121,10 @@ def _pairs(reference: Side, candidate: Side, bound: float) -> list[Pair]:
 
 
 def _judged(pairs: list[Pair], reference: Side) -> list[Pair]:
-    """Leave out pairs inside a module with an equal output, and modules that only end elsewhere.
+    """Leave out pairs inside a module with an equal output, and modules that end one operation earlier or later.
 
-    A block may leave its last activation to its caller, and a layer may leave it to cut what is padded. Its output then
-    differs, and the next module has equal inputs.
+    A block may leave its last activation to its caller, and a layer the cutting of its padding. Its output differs
+    then, but the next module has equal inputs.
     """
     equal = [pair.places[0] for pair in pairs if pair.equal]
     pairs = [pair for pair in pairs if not any(pair.places[0] in reference.inside(place) for place in equal)]
@@ -138,7 +138,7 @@ def _judged(pairs: list[Pair], reference: Side) -> list[Pair]:
 
 
 def _at(sides: tuple[Side, Side], pair: Pair) -> str:
-    """The sentence on a module whose output differs although those inputs that can be compared do not."""
+    """The sentence on a module whose output differs, although the inputs that can be compared are equal."""
     calls = [side.calls[place] for side, place in zip(sides, pair.places, strict=True)]
     regions = [f"{side.framework}: {_described(call)}" for side, call in zip(sides, calls, strict=True)]
     parts = [
@@ -213,7 +213,7 @@ def _described(call: Call) -> str:
 
 
 def _name(call: Call) -> str:
-    """A module's canonical name: what the names of its weights have in common."""
+    """A module's canonical name: the beginning that the names of its weights share."""
     names = [name.split(".")[:-1] for name in call.module.weights or ()]
     common = [parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*names, strict=False))]
     path = ".".join(common) or call.module.path
