@@ -77,7 +77,7 @@ class Case:
         model: the model that is built.
         mode: whether the network is in inference mode (`eval`) or in training mode (`train`).
         dtype: number format of weights, floating-point inputs and all arithmetic.
-        axes: values of the model's axes that are not the axes' first ones.
+        axes: values of the model's axes that differ from the first ones.
         batch_size: number of samples; at least 2 where a batch needs a variance.
         device: `cpu` or `gpu`.
     """
@@ -286,7 +286,7 @@ class Side(ABC):
         return None
 
     def calls(self, point: Point = MAIN) -> list[Call]:
-        """The calls of modules in one forward pass in the case's mode, run operator by operator, as they end.
+        """The calls of modules in one forward pass, which runs operator by operator, in the order in which they end.
 
         Returns:
             An empty list if the network has no modules, which is the default.
@@ -297,7 +297,7 @@ class Side(ABC):
         """Compute the case's sequence in inference mode in several calls, from an empty state.
 
         Args:
-            calls: the number of the sequence's steps in each call; in sum all of them.
+            calls: the number of steps in each call; they add up to the whole sequence.
 
         Raises:
             ModelError: the model names no state in the framework, or the network does not take it.
@@ -309,7 +309,7 @@ class Side(ABC):
         """A context in which the user's own training steps compute in float64 what they cast to a lower format.
 
         Returns:
-            A context manager; it yields the changes to the steps that run within it, as half sentences.
+            A context manager that yields the changes to the steps run within it, as half sentences.
 
         Raises:
             ModelError: the framework runs no such steps.

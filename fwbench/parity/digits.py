@@ -12,9 +12,9 @@ from fwbench.parity.choices.steering import Steerable
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.proof import Proof, elsewhere, modes_apart
 
-# The factor by which one side's error may exceed the other's, or the error that one unit in the last place of all
-# weights, inputs and results makes in the reference. Two correct programs round in different orders; a detour through
-# bfloat16, which has 8 bits in place of float32's 24, is thousands of times as far from float64.
+# The factor by which one side's error may exceed the larger of two numbers: the other side's error, and the change that
+# one unit in the last place of all weights, inputs and results makes in the reference. Two correct programs round in
+# different orders; a detour through bfloat16 (8 bits; float32 has 24) has an error thousands of times as large.
 _ROOM = 30
 
 # A smaller relative error counts as no loss.

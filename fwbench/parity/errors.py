@@ -64,7 +64,7 @@ def prove(quantity: Quantity, reference: Side, candidate: Side) -> float:
 def check(
     quantity: Quantity, errors: Errors, case: Case, point: Point = MAIN, *, beyond: Iterable[float] = ()
 ) -> float:
-    """The largest error.
+    """The largest of a quantity's errors.
 
     Args:
         beyond: errors of other quantities and points that exceed their bounds.

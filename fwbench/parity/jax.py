@@ -43,7 +43,7 @@ State = dict[str, jax.Array]
 
 # XLA's options for a program that runs only a few times: optimising it would take longer than it saves.
 _AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-# The model that is compiled without these options: they make XLA's loops for the gradients of its convolutions ten
+# Models that are compiled without these options, which make XLA's loops for the gradients of their convolutions ten
 # times slower in float64.
 _HEAVY = frozenset({"resnet50"})
 

@@ -116,7 +116,7 @@ def _compared(model: Model, one: _Runner, other: _Runner) -> Found:
 def _furthest(
     one: _Runner, other: _Runner, histories: tuple[Trajectory, Trajectory], step: int, admitted: float
 ) -> tuple[str, float]:
-    """The leaf or metric after a step that is computed first of those beyond their bounds, else the furthest apart."""
+    """The leaf or metric beyond its bound that a step computes first, or else the furthest apart; and its error."""
     ours, theirs = one.leaves(), other.leaves()
     start = one.start if step else {}
     moved = {name: distance(array, start[name]) if name in start else length(array) for name, array in ours.items()}
@@ -139,7 +139,7 @@ def _furthest(
 
 
 def _order(name: str, error: float) -> tuple[int, float]:
-    """The place of a leaf among those that differ: in the order in which a step computes them, the furthest first."""
+    """The sort key of a leaf that differs: its place in a step's computation, then the larger error first."""
     role = role_of(name)
     if role in _ORDER:
         place = _ORDER.index(role)

@@ -1,7 +1,7 @@
 """The cause of a difference between two training steps, where their numbers show it.
 
 Each side is explained by itself: the explanation is the moments, update rule or average that reproduce its state over
-the steps. The cause is the difference between the two explanations. None is named if none, or more than one, fits.
+the steps. The cause is the difference between the two explanations. If none, or more than one, fits, no cause is named.
 """
 
 import itertools

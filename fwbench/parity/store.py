@@ -121,8 +121,8 @@ class Proved(Decoded):
         errors: the largest float64 error of each quantity that the proof reached.
         bounds: the bounds on these errors.
         points: the points at which the networks were compared: their weights, and the scale of the inputs.
-        left_out: the reasons why they could not be compared at other points, by point and mode.
-        untried: sides of the reference's choices that none of the points takes.
+        left_out: by point and mode, the reason why the networks could not be compared there.
+        untried: sides of the networks' choices that none of the points takes.
         nearest: the tensor nearest to its bound, if it is proved.
         power: the counts of mistakes planted in the candidate's program and found; None if none could be planted.
         training_alone: whether a failed proof found inference to be the same, and training alone to differ.

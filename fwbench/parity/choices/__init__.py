@@ -132,7 +132,7 @@ def titled(name: str) -> str:
 
 
 def named(case: Case, point: Point) -> dict[str, NDArray[Any]]:
-    """The flat arrays of a program at a point besides its weights: inputs, and the targets that a model declares."""
+    """The arrays that a program gets at a point besides weights, flat: its inputs, and targets if a model has some."""
     given: Mapping[str, Any] = case.inputs(point)
     wanted = case.targets(()) if case.model.targets else None
     every = {**given, **({} if wanted is None else {TARGETS: wanted})}

@@ -12,7 +12,7 @@ Site = tuple[str, int]
 
 
 class Counter(int):
-    """A whole number that notes the lines that use it for anything but counting on.
+    """A whole number that notes the lines that use it for anything but an addition.
 
     Attributes:
         sites: file and line of each use.
@@ -74,6 +74,6 @@ def watched(module: nn.Module, changing: Mapping[tuple[str, str], int]) -> list[
 
 
 def choices(changing: Mapping[tuple[str, str], int], sites: list[Site]) -> Iterator[Choice]:
-    """The choices that a network may make by its counters. No point tries more of them than the first call."""
+    """The choices that a network may make by its counters. No point goes beyond the first call."""
     for (_, name), value in changing.items() if sites else ():
         yield Choice(sites[0], "count", float(value), name)

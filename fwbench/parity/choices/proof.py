@@ -21,7 +21,7 @@ _WATCHING = {"torch": "fwbench.parity.choices.torch:taken", "jax": "fwbench.pari
 # The quantities compared at further points. The first differentiates, and its forward pass serves the others.
 _QUANTITIES: tuple[Quantity, ...] = ("gradients", "output", "loss", "statistics")
 
-# Samples that a network must have room for, for each sample of another size at which it is compared.
+# A network is compared at another size only if it has room for this many times its samples.
 _PASSES = 16
 
 
@@ -32,7 +32,7 @@ class Further:
     Attributes:
         points: the further points at which the networks were compared.
         nearest: for each quantity and point, the tensor nearest to its bound.
-        left_out: the reasons why they could not be compared at others, by point and mode.
+        left_out: by point and mode, the reason why they could not be compared there.
         untried: sides of the networks' choices that they take at no compared point, and numbers that no input takes.
         swept: in words, inputs that took every number of their ranges, and further sizes.
     """
@@ -194,7 +194,7 @@ class _Asked(Proof):
         return compared
 
     def compare(self, point: Point, further: Further) -> bool:
-        """Compare the networks at a point; return false if they cannot be compared there.
+        """Compare the networks at a point; return False if they cannot be compared there.
 
         Raises:
             NotTheSame: they differ there.

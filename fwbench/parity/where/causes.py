@@ -164,7 +164,7 @@ def _plain(value: Any) -> Any:
 
 
 def _term(term: Array, calls: Sequence[Call], start: Array | None) -> str:
-    """Name what equals a term: the input or output of a call, or the normalised start; empty if nothing does."""
+    """Name the array that equals a term: a call's input or output, or the normalised start; empty if none does."""
     # The output of the whole network is no term of it.
     for call in (call for call in calls if call.module.path):
         for name, arrays in (("enters", call.inputs), ("leaves", (call.output,))):

@@ -1,6 +1,6 @@
 """Computations that networks may make from the arrays on which both agree: a table of hypotheses with their aspects.
 
-An aspect is a verb and its object, such as "computes" and "ReLU". A difference between two networks is one of aspects.
+An aspect is a verb and its object, such as "computes" and "ReLU". Networks are compared by their aspects.
 """
 
 import itertools

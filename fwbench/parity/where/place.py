@@ -30,7 +30,7 @@ class Side:
         return range(self.calls[place].begun, place)
 
     def activation(self, place: int) -> Any:
-        """The activation that a layer applies to its own output. A block of layers may apply its own between them."""
+        """The activation that a layer applies to its own output; `linear` for a block, which may apply it within."""
         is_block = any(self.calls[inner].module.weights for inner in self.inside(place))
         return "linear" if is_block else self.calls[place].settings.get("activation", "linear")
 
@@ -121,7 +121,7 @@ def _pairs(reference: Side, candidate: Side, bound: float) -> list[Pair]:
 
 
 def _judged(pairs: list[Pair], reference: Side) -> list[Pair]:
-    """Leave out pairs inside a module with an equal output, and modules that end one operation earlier or later.
+    """Leave out pairs inside a module with an equal output, and modules that merely end at another operation.
 
     A block may leave its last activation to its caller, and a layer the cutting of its padding. Its output differs
     then, but the next module has equal inputs.
