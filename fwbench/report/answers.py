@@ -1,4 +1,4 @@
-"""The answer: which lane, by how much, with which confidence.
+"""The answer for a workload: the fastest lane, its lead over the next one, and the confidence.
 
 A replicate is a process. One process of each lane shows a difference; only several show how far processes of the same
 code differ. A run that measured both lanes gives a ratio for each seed and process, and the signed-rank test gives the
@@ -21,13 +21,13 @@ from fwbench.report.tables import Column, Table, tabulate
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of lanes besides who has the highest throughput: who has the least of a quantity.
+    """A question besides the highest throughput: the lane with the least of a quantity.
 
     Attributes:
-        quantity: of a case.
-        name: for tables and cards.
-        headline: the question in a sentence on many workloads.
-        turns: the quantity's name in rounds of turns, which decide if every lane has some; empty if it has none.
+        quantity: the quantity, as `Case.value` names it.
+        name: its name in tables and on cards.
+        headline: the start of a sentence that answers the question for many workloads.
+        turns: its name in rounds of turns, which decide if every lane has some; empty if rounds do not measure it.
         timed: whether it differs between processes and changes if its measurement is disturbed.
     """
 
@@ -47,14 +47,14 @@ QUESTIONS = (
 
 @dataclass(frozen=True)
 class Answer(Judged):
-    """What was found of one workload.
+    """The answer for one workload.
 
     Attributes:
-        fastest, second: the two best lanes by throughput.
+        fastest, second: the fastest lane by throughput, and its nearest rival.
         reason: what the confidence rests on, and which lanes are left out.
-        least: by the name of a question, the lane that surely has the least, with the next lane's multiple of it.
+        least: by a question's name, the lane that surely has the least, and the next lane's multiple of its value.
         shared: the lanes that may be the fastest, the two best first; empty if only one may.
-        ahead: the confidence that lanes outside `shared` are slower; empty if there are none or that is empty.
+        ahead: the confidence that lanes outside `shared` are slower; empty if no lane is outside or `shared` is empty.
     """
 
     fastest: str
@@ -133,11 +133,11 @@ def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
 
 
 def alike_groups(given: Iterable[Answer]) -> list[list[Answer]]:
-    """The answers that one sentence can say together: of one confidence and the same lanes."""
+    """Group the answers that one sentence can state together: those with one confidence and the same lanes."""
 
     def key(answer: Answer) -> tuple[object, ...]:
         lanes = answer.shared or (answer.fastest, answer.second)
-        # Where nothing tells lanes apart, each may be named first.
+        # Lanes that are not known to differ can come in any order, so their names are sorted.
         named = lanes if answer.confidence in ("clear", "likely") else tuple(sorted(lanes))
         return answer.confidence, answer.ahead, named
 
@@ -145,10 +145,10 @@ def alike_groups(given: Iterable[Answer]) -> list[list[Answer]]:
 
 
 def verdict_on(given: Sequence[Answer]) -> str:
-    """What answers that are alike say about the fastest lane, without a full stop.
+    """Format the common verdict of answers that are alike, without a full stop.
 
-    Several workloads have no common interval: their ratio is a range that lies in all of their intervals, or else the
-    least and the greatest ratio, each with its workload.
+    Several workloads have no common interval. Their ratio is the range that lies in all of their intervals; if there is
+    none, it is the least and the greatest ratio, each with its workload.
     """
     answer = given[0]
     lanes = [short(lane, answer.comparison.lanes) for lane in answer.shared or (answer.fastest, answer.second)]
@@ -161,7 +161,7 @@ def verdict_on(given: Sequence[Answer]) -> str:
     if answer.confidence == "near":
         most = max(each.weighed.reach.farthest for each in given if each.weighed)
         return f"{names} are at most {math.ceil(100 * most)} % apart{f', and {ahead}' if ahead else ''}"
-    # The table has each workload's own, where they differ.
+    # Workloads that rest on different grounds have no common basis; the table has each one's.
     bases = {each.weighed.basis for each in given if each.weighed}
     basis = bases.pop() if len(bases) == 1 else ""
     reach = answer.weighed.reach
@@ -197,7 +197,7 @@ def least(question: Question, answered: Iterable[Answer]) -> dict[str, list[Answ
 
 
 def _best(question: Question, mode: str, answered: Sequence[Answer]) -> str:
-    """Which lanes have the least of a quantity; empty where no two lanes have it."""
+    """A sentence that names the lanes with the least of a quantity; empty if no answer names one."""
     parts = []
     for lane, of in sorted(least(question, answered).items(), key=lambda item: -len(item[1])):
         surely = max(units.bounds(answer.least[question.name][1])[0] for answer in of)
@@ -211,7 +211,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _named(given: Sequence[Answer]) -> str:
-    """Models with their batch sizes, as readers take a bare name for all sizes of a model."""
+    """Models with their batch sizes; readers would take a bare name for all sizes of a model."""
     return ", ".join(
         " ".join((model, *dict.fromkeys(f"b{answer.workload.batch_size}" for answer in of)))
         for model, of in grouped(given, lambda answer: answer.workload.model).items()
@@ -219,12 +219,12 @@ def _named(given: Sequence[Answer]) -> str:
 
 
 def table(rows: Sequence[Answer]) -> Table:
-    """One row a workload."""
+    """The table of answers: one row a workload."""
     costed = any("energy" in answer.least for answer in rows)
     shared = any(len(answer.shared) > 2 for answer in rows)
 
     def end(of: Callable[[Interval], float]) -> Callable[[Answer], float | None]:
-        """A bound of the ratio, or its level; None where nobody knows it."""
+        """A function that returns a bound of the ratio, or its level; None where it is unknown."""
         return lambda answer: known if answer.weighed and 0 < (known := of(answer.weighed.reach)) < math.inf else None
 
     def columns_of(name: str) -> tuple[Column[Answer], Column[Answer]]:
@@ -288,7 +288,7 @@ def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, 
     weighed = {lane: {other: weigh(cases[lane], cases[other]) for other in order if other != lane} for lane in order}
     fastest = min(order, key=lambda lane: _losses(weighed[lane]))
     rivals = weighed[fastest]
-    # Whether a slower lane is clearly or likely slower makes no difference.
+    # Clearly and likely slower lanes count alike here: among them the least ratio decides.
     doubts = {
         lane: max(_BY_CERTAINTY.index("likely"), _BY_CERTAINTY.index(pair.confidence)) for lane, pair in rivals.items()
     }
@@ -297,7 +297,7 @@ def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, 
 
 
 def _losses(rivals: Mapping[str, Weighed]) -> tuple[bool, bool]:
-    """Whether any rival is known to be faster than a lane, and whether any seems to be."""
+    """Two flags of a lane: a rival is known to be faster; a rival seems to be faster."""
     ahead = [pair for pair in rivals.values() if pair.ratio < 1]
     return any(pair.confidence not in _NOT_APART for pair in ahead), bool(ahead)
 
@@ -310,7 +310,7 @@ def _shared(fastest: str, second: str, rivals: Mapping[str, Weighed]) -> tuple[t
 
 
 def _least(comparison: Comparison, lanes: Sequence[str], question: Question) -> tuple[str, float] | None:
-    """The lane with the least, and the next lane's multiple of it; None where no lane surely has it."""
+    """The lane with the least, and the next lane's multiple of its value; None if no lane surely has the least."""
     values = {lane: value for lane in lanes if (value := comparison.lanes[lane].value(question.quantity))}
     # A value of which only an upper bound is known could be anywhere in the order.
     if len(values) < 2 or any(isinstance(value, units.AtMost) for value in values.values()):

@@ -1,4 +1,4 @@
-"""The figures of what depends on the batch size: against it, and in bars at the largest one."""
+"""Figures of quantities that depend on the batch size: lines over it, and bars at the largest one."""
 
 import math
 import statistics
@@ -21,12 +21,12 @@ from fwbench.report.look import INK, PAPER, logarithmic
 
 
 def _process_values(case: Case, quantity: str) -> list[float]:
-    """What each process found, those of a measurement by several processes too."""
+    """The quantity's values, one a process; a measurement by several processes has a throughput for each."""
     return case.throughputs if quantity == "throughput" else case.values(quantity)
 
 
 def _values(metrics: Sequence[str], case: Case) -> list[float]:
-    """What each process found of the first of these metrics that a case has."""
+    """The positive values, one a process, of the first of these metrics for which the case has any."""
     return next((values for name in metrics if (values := [v for v in _process_values(case, name) if v > 0])), [])
 
 
@@ -107,7 +107,7 @@ def _largest(quantity: str, cases: Sequence[Case]) -> Iterable[Case]:
 
 
 class _Bar(NamedTuple):
-    """A bar from zero: its height, what its whisker spans (fewer than two values have none), and what is written."""
+    """A bar from zero: its height, the values that its whisker spans (with fewer than two, none), and its label."""
 
     height: float
     ends: Sequence[float]
@@ -131,10 +131,10 @@ def _over(case: Case, first: Case) -> _Bar:
 
 
 def _bars(axes: Axes, cases: Sequence[Case], looks: Looks, *, quantity: str, before: str) -> None:
-    """A bar for each case: what its processes found, or for throughput in rounds of turns the answer.
+    """Draw a bar for each case: its median, or for throughput in rounds of turns its ratio to the answer's first lane.
 
     Args:
-        before: a quantity that is a part of it, drawn pale in front of it; empty: none.
+        before: a quantity that is a part of `quantity`, drawn pale in front of its bar; empty: none.
     """
     given = answers(cases) if quantity == "throughput" else []
     in_turns = len(given) == 1 and given[0].weighed and any(case.turns for case in cases)

@@ -1,4 +1,4 @@
-"""The answers in short: a table with a row a workload, which ends a run."""
+"""The answers in short: the table that ends a run, with one row a workload."""
 
 import math
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ def cell(answer: Answer) -> str:
         return answer.evidence
     reach, shown = answer.weighed.reach, answer.weighed.shown
     known = units.times((reach.low, reach.high))
-    # The ratio of a disturbed workload is no number.
+    # A disturbed ratio is shown as its bounds alone.
     times = known if isinstance(shown, units.Within) else f"{shown:.2f} ({known})"
     of_first = f": {answer.fastest} {times}" if known else ""
-    # Of three lanes or more the columns do not name all that may be the fastest.
+    # If more than two lanes may be the fastest, the cell names them, as the columns name only two.
     several = f" ({', '.join(answer.shared)})" if len(answer.shared) > 2 else ""
     if answer.confidence == "equal":
         return f"equal within {100 * EQUAL:.0f} %{several}{of_first}"

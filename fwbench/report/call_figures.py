@@ -16,7 +16,7 @@ from fwbench.report.columns import show
 from fwbench.report.figures import DISTURBED, Drawing, Looks, Panels, group
 from fwbench.report.look import GRID, legend, logarithmic, one_panel, printable, round_marks, styles, thin
 
-# Points that have a label; more labels would cover each other.
+# The most points that get labels; more labels would cover each other.
 _LABELS = 24
 
 
@@ -57,7 +57,7 @@ LATENCIES = tuple(
 
 
 def _positive(metric: str, case: Case) -> float:
-    """The metric's value, or 0 where a logarithmic axis could show none."""
+    """The metric's value, or 0 if a logarithmic axis cannot show it."""
     return max(0.0, case.value(metric) or 0.0)
 
 
@@ -105,13 +105,13 @@ TRADE_OFFS = tuple(
 
 
 def break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
-    """The figure of the calls after which each compilation has paid off, over the seconds of compiling."""
+    """The figure of break-even: the number of calls after which compiling has paid off, over seconds of compiling."""
     compared = [pair for pair in calls.break_evens(cases, baseline) if pair.compiling > 0]
     if not compared:
         return None
     looks = styles(pair.workload.lane for pair in compared)
     paid = [pair.calls for pair in compared if pair.calls]
-    # Above the last mark of the axis.
+    # The height of compilations that never pay off, above the axis's last mark.
     never = 6 * round_marks(paid or [1.0])[-1]
     figure, axes = one_panel(3.6)
     heights = itertools.cycle(never * step for step in (1.0, 1.5, 2.25, 3.4))

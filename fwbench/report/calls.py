@@ -1,4 +1,4 @@
-"""What the tables of calls say: inference and single training steps, one row a workload and lane."""
+"""Tables of calls (inference and single training steps), their summary, and the break-even of compiling."""
 
 import dataclasses
 import functools
@@ -57,7 +57,7 @@ _SPREAD = (
 
 
 def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> Table:
-    """All rows of some calls."""
+    """The table of these cases' calls: one row a workload and lane."""
     relative = (
         f"; speed-up is throughput relative to {title(baseline)}, and evidence what shows that both compute the same: "
         f"{WORDS}"
@@ -85,7 +85,7 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
     every = comparisons(cases)
     by_model = grouped(every, lambda each: dataclasses.replace(each.workload, batch_size=each.workload.parts))
     largest = [max(of, key=lambda comparison: comparison.workload.batch_size) for of in by_model.values()]
-    # One that has no number at a largest batch has its column all the same.
+    # A lane without a number at any largest batch has its column all the same.
     lanes = list(dict.fromkeys(lane for comparison in every for lane in comparison.lanes))
 
     def throughput(lane: str, comparison: Comparison) -> float | None:
@@ -132,8 +132,8 @@ class BreakEven(OfCase):
     """A compiled lane against the baseline.
 
     Attributes:
-        compiling: seconds that it costs, once, beyond what the baseline costs.
-        baseline: seconds that a call takes among calls back to back, as throughput is measured.
+        compiling: seconds that compiling costs, once, beyond the baseline's.
+        baseline: seconds of a call of the baseline, in calls back to back, as throughput is measured.
         weighed: the compiled lane's throughput over the baseline's.
     """
 
@@ -143,12 +143,12 @@ class BreakEven(OfCase):
 
     @property
     def compiled(self) -> float:
-        """Seconds of a call of the compiled lane, by the ratio of throughputs that all answers rest on."""
+        """Seconds of a call of the compiled lane, from the ratio of throughputs on which all answers rest."""
         return self.baseline / self.weighed.ratio
 
     @property
     def calls(self) -> float | None:
-        """After which compiling has paid off; None where it never does."""
+        """The number of calls after which compiling has paid off; None if it never does."""
         gained = self.baseline - self.compiled
         return self.compiling / gained if gained > 0 else None
 
@@ -166,7 +166,10 @@ def break_evens(cases: Sequence[Case], baseline: str | None) -> list[BreakEven]:
 
 
 def _compiling(case: Case, baseline: Case) -> float | None:
-    """Seconds by which a lane that compiles is ready later; tracing and compiling alone where the start is not told."""
+    """Seconds by which a compiling lane is steady later than the baseline; None if it has no time of compiling.
+
+    If either record lacks the time to steady, tracing and compiling alone count.
+    """
     ready = case.value("compiling")
     if ready is None:
         return None
@@ -177,7 +180,7 @@ def _compiling(case: Case, baseline: Case) -> float | None:
 
 
 def break_even(cases: Sequence[Case], baseline: str | None) -> Table:
-    """After how many calls each compilation has paid off."""
+    """The table of break-even: the number of calls after which each compilation has paid off."""
     return tabulate(
         "break-even",
         "When compiling has paid off",
@@ -200,7 +203,7 @@ def break_even(cases: Sequence[Case], baseline: str | None) -> Table:
 
 
 def _speed_up(case: Case, baseline: Case | None) -> float | str | None:
-    """Throughput over the baseline's, or why there is none."""
+    """Throughput over the baseline's, or why the two may not be compared; None if one of them has none."""
     if baseline is None or not case.value("throughput") or not baseline.value("throughput"):
         return None
     if case is baseline:

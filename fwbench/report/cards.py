@@ -1,4 +1,4 @@
-"""The answers as cards: of each workload who wins, by how much, how sure; to be read on a phone."""
+"""The answers as cards, to be read on a phone: each workload's fastest lane, its lead, and the confidence."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from fwbench.report.answers import QUESTIONS, Answer, Question, alike_groups, le
 
 @dataclass(frozen=True)
 class Card:
-    """The answer for a model, over the batch sizes at which it is the same.
+    """An answer for a model, over the batch sizes that share it.
 
     Attributes:
         kind: `clear`, `likely`, `undecided`, `shared` (first place, by several) or `apart` (not comparable).
-        sentence: who wins, by how much, or that nobody does.
+        sentence: the fastest lane and its lead, or that none is known to be the fastest.
         rests: what the confidence rests on.
-        disturbed: by what; empty where nothing disturbed it.
-        others: who is the best by other metrics.
+        disturbed: what disturbed the lanes; empty if nothing did.
+        others: for each other question that is answered, a phrase on the lanes with the least.
     """
 
     workload: str
@@ -32,7 +32,7 @@ class Card:
 
 
 def cards(answers: Sequence[Answer]) -> dict[str, list[Card]]:
-    """The cards of each workload but its batch size, by mode in words."""
+    """The cards by mode (in words); cards of workloads that differ in batch size alone stand together."""
     by_mode = grouped(answers, lambda answer: in_words(answer.workload.mode))
     return {
         mode: [_card(of, len(given)) for given in grouped(of_mode, _any_batch).values() for of in alike_groups(given)]
@@ -45,7 +45,7 @@ def _any_batch(answer: Answer) -> Workload:
 
 
 def _card(given: Sequence[Answer], sizes: int) -> Card:
-    """A card of answers that are alike, out of those of so many batch sizes."""
+    """A card of answers that are alike; the workload was answered at `sizes` batch sizes in all."""
     answer, workload = given[0], given[0].workload
     batches = _batches(given)
     precision = "" if workload.precision == "fp32" else f", {workload.precision}"
@@ -70,7 +70,7 @@ def _card(given: Sequence[Answer], sizes: int) -> Card:
 
 
 def _best(question: Question, given: Sequence[Answer]) -> str:
-    """Who has the least, and by how much, each batch size for itself."""
+    """A phrase on the lanes with the least, and by how much, each batch size for itself; empty if none is known."""
     parts = []
     for lane, of in least(question, given).items():
         multiples = [

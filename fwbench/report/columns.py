@@ -1,4 +1,4 @@
-"""Columns that several tables share: what a row is about, and a metric of it."""
+"""Columns that several tables share: those of a row's workload and options, and that of a metric."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -12,15 +12,15 @@ from fwbench.report.tables import Column
 
 
 class Placed(Protocol):
-    """Something of one workload, which a row of a table or a point of a figure can be about."""
+    """An item of one workload, to be shown as a row of a table or a point of a figure."""
 
     @property
     def workload(self) -> Workload:
-        """The workload, which decides where the row or point stands."""
+        """The workload, which decides the place of the row or point."""
 
 
 def workload_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
-    """What a row is about: its model, mode and batch size, and the axes."""
+    """The columns of a row's workload: model, mode, batch size, and the axes."""
     return [
         Column("model", lambda row: row.workload.model),
         Column("mode", lambda row: row.workload.mode),
@@ -30,7 +30,7 @@ def workload_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
 
 
 def option_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
-    """A column of the precision, and one of other options, for rows that name no lane with them; none of defaults."""
+    """Columns of the precision and of other options, for rows that name no lane with them; none if all are defaults."""
     workloads = [row.workload for row in rows]
     precise = any(workload.precision != "fp32" for workload in workloads)
     optional = any(workload.marks(OPTIONS) for workload in workloads)
@@ -59,7 +59,7 @@ def axis_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
 
 
 def metric_column(name: str, quantity: str, absent: str = "-") -> Column[Case]:
-    """The median over processes of a metric, or of another quantity of a case, in its unit."""
+    """A column of medians over processes: of a metric, or of another quantity of a case, in its unit."""
     return Column(name, lambda case: case.value(quantity), unit(quantity), show(quantity), absent)
 
 
@@ -69,5 +69,5 @@ def unit(quantity: str) -> str:
 
 
 def show(quantity: str) -> Callable[[float], str]:
-    """What writes such a quantity for readers."""
+    """The function that formats such a quantity for readers."""
     return units.SHOW[unit(quantity)]

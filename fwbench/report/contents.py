@@ -1,4 +1,4 @@
-"""What a report holds: its tables in reading order, what it lacks, what failed."""
+"""A report's contents: its tables in reading order, its missing parts, its failures."""
 
 import re
 from collections import Counter
@@ -53,14 +53,14 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
 
 
 def remarks(setting: Setting) -> list[str]:
-    """What a reader must know before the numbers: what is missing, and where a number may not be the machine's."""
+    """The sentences to read before the numbers: missing parts, and numbers that may not be the machine's."""
     made = [m for case in setting.cases for m in case.measurements]
     evidence = [*doubts(setting.cases), *precisions.unlike(setting.cases)]
     return [*evidence, *missing(setting), *summary.cautions(made), *summary.overhead(made)]
 
 
 def missing(setting: Setting) -> list[str]:
-    """What a whole report has and this one lacks: a sentence each."""
+    """A sentence on each part that a whole report has and this one lacks, and the notes on its records."""
     shown = measured(setting.cases)
     modes = {"inference": "inference", "train_step": "training steps", "fit": "epochs of training (mode fit)"}
     sentences = [
@@ -88,7 +88,7 @@ def missing(setting: Setting) -> list[str]:
 
 
 def _twice(record: Record) -> list[str]:
-    """Workloads that a file holds more than once."""
+    """A phrase for each workload that a file holds more than once."""
     counts = Counter(m.workload.id for m in record.measurements if not m.failure)
     return [
         f"holds {name} {count} times, which count as processes of its run"
@@ -98,7 +98,7 @@ def _twice(record: Record) -> list[str]:
 
 
 def failures(setting: Setting) -> Table:
-    """What failed, of which kind, where and why."""
+    """The table of failures: the workload, and the failure's kind, stage and message."""
 
     def part(name: str) -> Column[Measurement]:
         return Column(name, lambda failed: getattr(failed.failure, name))
@@ -114,7 +114,7 @@ def failures(setting: Setting) -> Table:
 
 @dataclass(frozen=True)
 class _Stamp:
-    """What makes a model's numbers comparable, over all of its measurements."""
+    """The evidence that a model's numbers are comparable, over all of its measurements."""
 
     model: str
     measurements: tuple[Measurement, ...]
@@ -138,7 +138,7 @@ class _Stamp:
         return ", ".join(states)
 
     def weights(self) -> str:
-        """Whether all lanes started from the same, seed by seed."""
+        """The weights' digests if all lanes started from the same weights, seed by seed; else that they did not."""
         by_seed: dict[tuple[int, str], set[str]] = {}
         for m in self.measurements:
             by_seed.setdefault((m.workload.seed, m.workload.weights), set()).add(str(m.parity.get("weights")))
@@ -160,7 +160,7 @@ def _of_attention(name: str, probe: Mapping[str, Any], precision: str) -> str:
 
 
 def parity(setting: Setting) -> Table:
-    """What stands behind comparing: the proof of each model, the weights, the arithmetic that was probed."""
+    """The table of evidence for comparing: each model's proof, its weights, and the arithmetic that was probed."""
     made = [m for case in measured(setting.cases) for m in case.measurements]
 
     def error(name: str, part: str) -> Column[_Stamp]:
@@ -188,11 +188,11 @@ def parity(setting: Setting) -> Table:
 
 
 def sources(setting: Setting) -> Table:
-    """How each number was made, as the records say it."""
+    """The table of sources: the way in which each number was made, according to the records."""
     ways: dict[str, list[str]] = {}
     for m in setting.measurements:
         for name, metric in m.metrics.items():
-            # Counts differ from workload to workload; the way does not.
+            # Counts differ from workload to workload, so `n` stands for each.
             way = re.sub(r"\d+(\.\d+)?", "n", metric.source.partition(", n=")[0])
             if way not in ways.setdefault(name, []):
                 ways[name].append(way)
@@ -215,7 +215,7 @@ def sources(setting: Setting) -> Table:
 def fingerprint(setting: Setting) -> Table:
     """The machine, the versions and the settings of each lane."""
     machines = [record.machine.to_json() for record in setting.records if record.machine]
-    # What makes no other machine, such as the kernel, may differ from record to record.
+    # Records of one machine may differ in fields that do not tell machines apart, such as the kernel.
     lines = {
         f"machine: {name}": ", ".join(dict.fromkeys(str(machine[name]) for machine in machines))
         for name in (machines[0] if machines else ())
@@ -260,7 +260,7 @@ def runs(setting: Setting) -> Table:
 
 
 def foreign(benchmarks: Sequence[tuple[Record, Plain]]) -> Table:
-    """Benchmarks that fwbench did not measure, as pytest-benchmark states them."""
+    """The table of benchmarks that fwbench did not measure, with pytest-benchmark's numbers."""
 
     def time(name: str) -> Column[tuple[Record, Plain]]:
         return Column(name, lambda pair: pair[1].stats.get(name), "s", units.seconds)

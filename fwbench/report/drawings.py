@@ -21,12 +21,12 @@ _OF_PROCESSES = (
 
 
 def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> list[Drawing]:
-    """Every figure that these cases have something for, as wide as the sheet.
+    """Every figure for which these cases have numbers, as wide as the sheet.
 
     Args:
-        baseline: the lane that what compares does so with.
+        baseline: the lane that figures of ratios compare with; None: there are no such figures.
     """
-    # Beside one device several would be lines and bars that compare nothing.
+    # Most figures show one device alone: lines and bars of several devices beside it would compare nothing.
     alone = [case for case in measured(cases) if case.workload.devices == 1]
     fits = [case for case in alone if case.workload.mode == "fit"]
     on_page = sheet is PAGE

@@ -1,4 +1,4 @@
-"""How a figure is declared: its words, the cases it shows, and what draws a panel of them."""
+"""A figure's declaration: its words, the cases it shows, and the function that draws a panel of them."""
 
 import io
 import itertools
@@ -19,9 +19,9 @@ Looks = Mapping[str, Style]
 
 DISTURBED = "disturbed, such as by other load"
 _NAME = 22  # characters of a model's name above a panel
-# More panels than this nobody compares.
+# The most panels of a figure; nobody compares more.
 _PANELS = 18
-# On a dark ground a figure is dark, too, in the same hues.
+# In a viewer with a dark theme the figure is dark, too, in the same hues.
 _DARK = b"@media (prefers-color-scheme: dark){svg{filter: invert(0.9) hue-rotate(180deg)}}"
 
 
@@ -30,10 +30,10 @@ class Drawing:
     """A figure and its words.
 
     Attributes:
-        key: names its files.
-        alternative: what is to be seen, for who cannot see it, and which table has the numbers.
-        mode: of the workloads that it shows; empty where it shows several modes.
-        rows: words on each row of the table of this key, to which the artist `row-` with its number leads on the page.
+        key: the name of its files.
+        alternative: words for readers who cannot see the figure: its contents, and the table that has the numbers.
+        mode: the mode of the workloads that it shows; empty if it shows several modes.
+        rows: a link's words for each row of the table with this key; the page makes the artist `row-N` a link to row N.
     """
 
     key: str
@@ -49,7 +49,7 @@ Item = TypeVar("Item", bound=Placed)
 
 
 class Group(NamedTuple):
-    """What items of one panel have in common; the data of trainings alone, the batch size where panels have one."""
+    """The traits that a panel's items share: `data` for epochs of training alone, `batch` if panels have one each."""
 
     subject: str
     precision: str
@@ -58,7 +58,7 @@ class Group(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For above the panel."""
+        """The panel's title."""
         precision = "" if self.precision == "fp32" else f" {self.precision}"
         data = f"\n{printable(self.data)}" if self.data else ""
         batch = f", batch {self.batch}" if self.batch else ""
@@ -74,13 +74,13 @@ def group(item: Placed, by_size: bool = False) -> Group:
 
 @dataclass(frozen=True)
 class Panels(Generic[Item]):
-    """A figure of a panel for each model, declared.
+    """The declaration of a figure with a panel for each model.
 
     Attributes:
-        key, title, caption, mode: of the drawing.
-        what: is drawn in a panel, for who cannot see it.
-        table: that has the numbers.
-        choose: what is shown, of a report's cases.
+        key, title, caption, mode: as in `Drawing`.
+        what: a panel's contents, in words for readers who cannot see it.
+        table: the table that has the numbers, as the text names it.
+        choose: selects the items to show from a report's cases.
         panel: draws the items of one panel.
         by_size: whether each batch size has panels of its own.
         bars: whether the legend shows bars, not lines.
@@ -98,7 +98,7 @@ class Panels(Generic[Item]):
     bars: bool = False
 
     def draw(self, cases: Sequence[Case]) -> Drawing | None:
-        """The figure; None where these cases have nothing for it."""
+        """Draw the figure; None if these cases have no numbers for it."""
         of_mode = [case for case in cases if self.mode in ("", case.workload.mode)]
         every = grouped(self.choose(of_mode), lambda item: group(item, self.by_size))
         if not every:
@@ -118,7 +118,7 @@ class Panels(Generic[Item]):
 
 
 def is_default(case: Case) -> bool:
-    """Whether it has the default optimizer, and is no study's variant."""
+    """True if the case has the default optimizer and is no study's variant."""
     return not case.workload.variant and case.workload.optimizer == "adam"
 
 
@@ -127,7 +127,7 @@ def save(drawing: Drawing, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = drawing.figure
     with looking():
-        # Laid out once: left to itself each format does it again, and draws once more to do so.
+        # Lay out once: otherwise each format lays out again, and draws once more to do so.
         engine = figure.get_layout_engine()
         if engine is not None:
             engine.execute(figure)
@@ -135,6 +135,6 @@ def save(drawing: Drawing, path: Path) -> Path:
         drawn = io.BytesIO()
         metadata = {"Date" if path.suffix == ".svg" else "CreationDate": None}
         figure.savefig(drawn, format=path.suffix.removeprefix("."), metadata=metadata)
-    # A PDF has no such tag, and the page, which has colours of its own, removes the style.
+    # A PDF has no such tag. The page has colours of its own and removes the style.
     files.write(path, drawn.getvalue().replace(b'<style type="text/css">', b'<style type="text/css">' + _DARK, 1))
     return path

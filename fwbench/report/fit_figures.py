@@ -116,7 +116,7 @@ CURVES = (
 
 
 def _band(axes: Axes, seeds: Sequence[Sequence[float]], look: Style, case: Case) -> None:
-    """The mean of curves with bands of one standard deviation and one standard error."""
+    """Draw the mean of curves, with bands of one standard deviation and one standard error."""
     columns = np.array(list(zip(*seeds, strict=False)))
     steps = thin(range(1, len(columns) + 1))
     means = columns.mean(axis=1)[steps - 1]

@@ -1,4 +1,4 @@
-"""What the tables of epochs say: one row a training, seeds together, or one row an epoch."""
+"""Tables of epochs: one row a training, seeds together, or one row an epoch."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ def _score(value: float) -> str:
 
 
 def _share(name: str, metric: str) -> Column[Case]:
-    """A part of a steady epoch, from 0 to 1."""
+    """A column of the share that a part has of a steady epoch, from 0 to 1."""
 
     def share(case: Case) -> float | None:
         part, whole = case.value(metric), case.value("epoch_time")
@@ -52,7 +52,7 @@ _SCORES = {
 
 
 def _scored(metric: str) -> Column[Case]:
-    """A loss or an accuracy: the mean over seeds, with their standard deviation where there are several."""
+    """A column of a loss or an accuracy: the mean over seeds, with their standard deviation if there are several."""
 
     def score(case: Case) -> float | None:
         values = case.values(metric)
@@ -135,7 +135,7 @@ class OneEpoch(OfCase):
     epoch: Mapping[str, Any]
 
     def part(self, name: str) -> float | None:
-        """Seconds, a loss or an accuracy; `validation.` before a name for those of validation."""
+        """Seconds, energy, a loss or an accuracy of the epoch; `validation.` before a name selects validation's."""
         group, _, name = name.rpartition(".")
         holder = self.epoch.get(group) if group else self.epoch
         return holder.get(name) if isinstance(holder, Mapping) else None

@@ -1,4 +1,4 @@
-"""The forest plot: where every lane's ratio to the baseline lies, and the rounds or pairs of processes behind it."""
+"""The forest plot: every lane's ratio to the baseline, its interval, and the rounds or pairs of processes behind it."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,11 +15,12 @@ from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, PAPER, Style, legend, printable, styles
 from fwbench.report.ratios import Ratio
 
-# Inches. So narrow it fits a phone with letters that can be read; so that the lines have all of its width, the names
-# and numbers stand above them.
+# Inches. A plot as narrow as this fits a phone with readable letters. Names and numbers stand above the lines, so that
+# the lines have the full width.
 _WIDTH, _ROW = 3.4, 0.3
 _ABOVE, _BELOW = 0.36, 0.26  # rows from a line to its text and to its dots
-# What a logarithmic axis of ratios may be marked with: the first of which there is room for those in sight.
+# Sets of marks for a logarithmic axis of ratios. The first set is taken that spans the axis with at most `_MOST_MARKS`
+# marks in sight.
 _MARKS = (
     (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0),
     (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
@@ -28,16 +29,16 @@ _MARKS = (
 )
 _MOST_MARKS = 7
 _NAME, _LABEL = 20, 34  # characters of a model's name, and of all that names a row
-# The line of what single processes leave open, or fewer than six pairs of them.
+# The line style of a range that rests on single processes, or on fewer than six pairs of them.
 _WEAK = (0, (1.2, 1.2))
-# The line of what a disturbed ratio may be.
+# The line style of a disturbed ratio's range.
 _DISTURBED = (0, (4, 2))
-# More dots than this no eye tells apart.
+# The most dots of a row; no eye can tell more apart.
 _DOTS = 60
 
 
 def draw(ratios: Sequence[Ratio], baseline: str) -> Drawing | None:
-    """The plot; None where there is no ratio."""
+    """Draw the plot; None if there is no ratio."""
     if not any(ratio.weighed for ratio in ratios):
         return None
     lines = list(_lines(ratios))
@@ -83,7 +84,7 @@ def _words(ratio: Ratio) -> str:
 
 
 def _write(axes: Axes, place: float, side: float, text: str, weight: str = "normal") -> None:
-    """Text above a row's line, at the left (0) or the right (1) end of the axis."""
+    """Write text above a row's line, at the left (0) or the right (1) end of the axis."""
     axes.text(
         side,
         place - _ABOVE,
@@ -98,7 +99,7 @@ def _write(axes: Axes, place: float, side: float, text: str, weight: str = "norm
 
 
 def _lines(ratios: Sequence[Ratio]) -> Iterator[tuple[str, Ratio | None]]:
-    """A mode's heading, then its ratios, each with what names it where it is the first of its workload."""
+    """Yield each mode's heading without a ratio, then its ratios; only a workload's first ratio has a label."""
     for mode, of_mode in grouped(ratios, lambda ratio: ratio.workload.mode).items():
         yield printable(in_words(mode)), None
         named = None

@@ -1,4 +1,4 @@
-"""How near each row comes to what its machine can do: FLOP/s against measured ceilings and data-sheet peaks."""
+"""Each row's FLOP/s against the limits of its machine: measured ceilings and data-sheet peaks."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,18 +19,18 @@ from fwbench.report.tables import Column, Table, tabulate
 _Key = TypeVar("_Key")
 Binds = Literal["host", "compute", "memory", "caches", "neither", "unknown"]
 
-# A limit binds a row of whose time it explains so much.
+# A limit binds a row if it explains at least this share of the row's time.
 _BINDS = 0.5
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The best that any lane reached on one machine: whatever disturbed a measurement made it lower.
+    """The highest rates of any lane on one machine. The highest counts, as a disturbance only lowers a rate.
 
     Attributes:
-        compute: of each precision the measurement that has the highest `compute_ceiling`, in FLOP/s.
-        product: of each precision the measurement that has the highest `matrix_product_rate`, in FLOP/s.
-        bandwidth: of memory, B/s; None where no lane measured it.
+        compute: by precision, the measurement that has the highest `compute_ceiling`, in FLOP/s.
+        product: by precision, the measurement that has the highest `matrix_product_rate`, in FLOP/s.
+        bandwidth: of memory, in B/s; None if no lane measured it.
     """
 
     compute: Mapping[str, Measurement]
@@ -38,14 +38,14 @@ class Ceilings:
     bandwidth: float | None
 
     def reached(self, precision: str) -> float | None:
-        """FLOP/s in a precision, of whatever is fastest; None where no lane measured it."""
+        """FLOP/s of the fastest operation in a precision; None if no lane measured it."""
         return self.compute[precision].value("compute_ceiling") if precision in self.compute else None
 
     def limit(self, precision: str, device: str) -> float | None:
-        """FLOP/s in a precision that bind a program; None where no lane measured them.
+        """FLOP/s that limit a program in a precision; None if no lane measured them.
 
-        On a GPU those of matrix products: a convolution's fast algorithm multiplies less often than is counted. An H100
-        seems to convolve at 100 TFLOP/s in IEEE float32, of which its arithmetic can do 67.
+        On a GPU this is the rate of matrix products: a convolution's fast algorithm multiplies less often than is
+        counted. An H100 seems to convolve at 100 TFLOP/s in IEEE float32, though its arithmetic can do only 67.
         """
         if device == "gpu" and precision in self.product:
             return self.product[precision].value("matrix_product_rate")
@@ -53,22 +53,22 @@ class Ceilings:
 
     @property
     def disturbed(self) -> list[str]:
-        """The precisions whose ceiling was disturbed while it was measured; one that an earlier run found was not."""
+        """The precisions whose ceiling was disturbed when this run measured it; earlier runs' ceilings do not count."""
         return [precision for precision, m in self.compute.items() if CEILING in m.stages and slowed(m)]
 
 
 @dataclass(frozen=True)
 class Limited(OfCase):
-    """A row, held against the limits of its machine.
+    """A row against the limits of its machine.
 
     Attributes:
-        flops: of a call.
-        seconds: of a call among calls back to back, as throughput is measured.
-        moved: bytes of a call; None where the lane does not tell.
-        ceiling, bandwidth: measured, in FLOP/s and B/s; None where they were not.
-        fastest: FLOP/s of whatever is fastest, which may be more than `ceiling`.
-        peak: of the data sheet, in FLOP/s.
-        busy: seconds of a call in which the GPU works for it; None where that is not known.
+        flops: FLOP of a call.
+        seconds: seconds of a call in calls back to back, as throughput is measured.
+        moved: bytes that a call reads and writes; None if the lane does not report them.
+        ceiling, bandwidth: as measured, in FLOP/s and B/s; None if they were not.
+        fastest: FLOP/s of the fastest operation, which may be more than `ceiling`.
+        peak: the data sheet's, in FLOP/s.
+        busy: seconds of a call in which the GPU works for it; None if unknown.
     """
 
     flops: float
@@ -102,7 +102,7 @@ class Limited(OfCase):
 
     @property
     def binds(self) -> Binds:
-        """Which limit explains at least half of the time of a call.
+        """The limit that explains at least half of a call's time.
 
         `host`: the GPU waits for its host for more than half of the time. `caches`: its bytes come faster than memory
         could give them. `neither`: most of the time goes to something else, such as starting many small operators, or
@@ -126,13 +126,13 @@ class Limited(OfCase):
 def highest(
     measurements: Iterable[Measurement], metric: str, key: Callable[[Measurement], _Key]
 ) -> dict[_Key, Measurement]:
-    """The measurement in which a metric is the highest, of each group with the same key in which it is above 0."""
+    """By key, the measurement in which a metric is the highest; keys for which none is above 0 are left out."""
     groups = grouped((m for m in measurements if m.value(metric)), key)
     return {of: max(group, key=lambda m: m.value(metric) or 0.0) for of, group in groups.items()}
 
 
 def ceilings(measurements: Iterable[Measurement]) -> Ceilings:
-    """The highest of all these measurements."""
+    """The ceilings over all these measurements."""
     every = list(measurements)
     bandwidths = [bandwidth for m in every if (bandwidth := m.value("memory_bandwidth"))]
     compute, product = (
@@ -141,17 +141,17 @@ def ceilings(measurements: Iterable[Measurement]) -> Ceilings:
     return Ceilings(compute, product, max(bandwidths, default=None))
 
 
-# A lane multiplies matrices far more slowly than another one below this share of the best lane's rate. Libraries that
-# take their fast path are within a fifth of each other, and MKL's slow one, which it takes on AMD's CPUs, reaches less
-# than half; two measurements of one lane differ by a tenth.
+# A lane whose matrix products reach less than this share of the best lane's rate is called far slower. Libraries that
+# take their fast path are within a fifth of each other. MKL's slow path, which it takes on AMD's CPUs, reaches less
+# than half. Two measurements of one lane differ by a tenth.
 _BEHIND = 0.6
 
 
 def matrix_products(measurements: Iterable[Measurement]) -> dict[str, tuple[str, list[str]]]:
-    """By precision each lane's rate in words, `torch 87.0 GFLOP/s (MKL on AuthenticAMD), jax ...`, and the lanes that
+    """By precision, each lane's rate in words (`torch 87.0 GFLOP/s (MKL on AuthenticAMD), jax ...`), and the lanes that
     are far behind the best one.
 
-    One that was disturbed is left out: somebody else on one of two cores halves it.
+    Disturbed measurements are left out: another process on one of two cores halves a rate.
     """
     by_precision = {}
     steady = (m for m in measurements if m.value("matrix_product_rate") and not slowed(m))
@@ -169,7 +169,7 @@ def matrix_products(measurements: Iterable[Measurement]) -> dict[str, tuple[str,
 
 
 def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limited]:
-    """Every row of which FLOPs and throughput are known, against the ceilings that the same records tell."""
+    """Every row with known FLOPs and throughput, against the ceilings on the same records."""
     shown = over_seeds(measured(cases))
     best = _ceilings(shown)
     sheet = peaks(machine.accelerator) if machine and machine.device == "gpu" else None
@@ -181,7 +181,7 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
     rows = []
     for case in shown:
         counted, throughput = flops.get(_across(case)), case.value("throughput")
-        # Ceilings are one GPU's, and on a CPU those of all cores, whatever processes share them.
+        # A ceiling is that of one GPU; on a CPU it is that of all cores, even if several processes share them.
         devices = case.workload.devices if case.workload.device == "gpu" else 1
         if counted and throughput:
             rows.append(
@@ -205,7 +205,7 @@ def _ceilings(cases: Iterable[Case]) -> Ceilings:
 
 
 def above(cases: Sequence[Case]) -> list[str]:
-    """A sentence where rows compute faster than the ceiling that they are held against, which is then none."""
+    """A sentence if rows compute faster than the measured ceiling, which then is no ceiling; else nothing."""
     rows = [(row.rate / row.fastest, row) for row in limited(cases) if row.fastest and row.rate > row.fastest]
     if not rows:
         return []
@@ -220,7 +220,7 @@ def above(cases: Sequence[Case]) -> list[str]:
 
 
 def table(cases: Sequence[Case], machine: Machine | None) -> Table:
-    """Each row's FLOP/s, its shares, and which limit binds; columns that are empty in all rows are left out."""
+    """The table of limits: each row's FLOP/s, shares and binding limit; columns empty in all rows are left out."""
     rows = limited(cases, machine)
     sheet = peaks(machine.accelerator) if machine and machine.device == "gpu" else None
     optional = [
@@ -277,7 +277,7 @@ def _missing(
 
 
 def machines(measurements: Iterable[Measurement]) -> Table:
-    """What each lane reached by itself, beside the best of all."""
+    """The table of ceilings: each lane's own rates, beside the best lane's."""
     every = list(measurements)
     best = ceilings(every)
 
@@ -320,7 +320,7 @@ def _across(case: Case) -> Workload:
 
 
 def _moved(case: Case) -> float | None:
-    """Bytes that a call moves; None for accumulation, a loop of which XLA counts the body once."""
+    """Bytes that a call reads and writes; None with accumulation, as XLA counts its loop's body once."""
     if case.workload.accumulate > 1:
         return None
     programs = [m.program for m in case.measurements if m.program]

@@ -1,7 +1,7 @@
-"""How figures look: a lane's colour, marker, hatch and line; panels, axes and legends.
+"""The look of figures: a lane's colour, marker, hatch and line; panels, axes and legends.
 
-A lane looks the same everywhere: one colour (Okabe and Ito's, told apart by colour-blind readers), one marker, one
-hatch and one kind of line, so that a figure can be read in grey too.
+A lane looks the same everywhere: one colour (Okabe and Ito's, which colour-blind readers can tell apart), one marker,
+one hatch and one kind of line, so that a figure can be read in grey too.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from fwbench.compare.cases import title
 from fwbench.record.lanes import OWN
 from fwbench.text import cut, visible
 
-# Replaced by the page's own colours where a figure is part of it.
+# In the page's figures, the page's own colours replace these two.
 INK, PAPER = "#333333", "#fffffe"
 GRID = "#9a9a9a"
 _LOOK: Any = {
@@ -63,20 +63,20 @@ _LOOK: Any = {
 }
 _PANEL = 1.9  # inches high
 _ENTRY = 1.8  # inches of a lane in the legend
-# More points than this no eye tells apart in a panel.
+# The most points of a curve; no eye can tell more apart in a panel.
 _POINTS = 200
-# More marks than this are too many for a panel's axis.
+# The most marks of a panel's axis.
 _MARKS = 4
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """What figures are drawn for.
+    """The place that figures are drawn for.
 
     Attributes:
-        width: in inches, which figures fill.
-        least: in inches, of a figure that has few panels.
-        panels, lanes: so many stand beside each other, the lanes in the legend.
+        width: the width that figures fill, in inches.
+        least: the least width, of a figure that has few panels, in inches.
+        panels, lanes: the most panels beside each other, and the most lanes beside each other in the legend.
         title: size of a panel's title, in points.
     """
 
@@ -91,7 +91,7 @@ PAGE = Sheet(7.5, 4.5, 3, 4, 9)
 # A column of a paper's page.
 COLUMN = Sheet(3.4, 3.4, 2, 2, 7)
 
-# A page of a paper, in inches; a higher figure has no place in one.
+# The height of a paper's page, in inches; a higher figure does not fit on it.
 TALLEST = 9.0
 
 _sheet = ContextVar("sheet", default=PAGE)
@@ -99,7 +99,7 @@ _sheet = ContextVar("sheet", default=PAGE)
 
 @dataclass(frozen=True)
 class Style:
-    """How a lane looks."""
+    """The look of a lane."""
 
     colour: str
     marker: str
@@ -107,7 +107,7 @@ class Style:
     line: Any
 
 
-# fwbench's own lanes have theirs in the order in which they are listed; other lanes have the rest.
+# fwbench's own lanes take the first of these, in the order in which they are listed; other lanes take the rest.
 _STYLES = (
     Style("#D55E00", "o", "", "-"),
     Style("#E69F00", "^", "///", "-."),
@@ -116,7 +116,7 @@ _STYLES = (
     Style("#CC79A7", "v", "---", (0, (6, 1, 1, 1, 1, 1))),
     Style("#56B4E9", "P", "+++", (0, (8, 2))),
     Style("#7F7F7F", "X", "|||", (0, (2, 2))),
-    # Paul Tol's, as Okabe and Ito have no more.
+    # Okabe and Ito have no more colours; three of these are Paul Tol's.
     Style("#AA4499", "<", "...", (0, (5, 1, 1, 1))),
     Style("#999933", ">", "//--", (0, (3, 3))),
     Style("#6A5ACD", "p", "\\\\||", (0, (1, 3))),
@@ -126,7 +126,7 @@ _STYLES = (
 
 
 def styles(lanes: Iterable[str]) -> dict[str, Style]:
-    """The lanes' looks: the same in every report for fwbench's own, by the order of names for others."""
+    """The lanes' styles: the same in every report for fwbench's own lanes, by the order of names for others."""
     shown = list(dict.fromkeys(lanes))
     listed = [name for name, lane in OWN.items() if not lane.internal]
     known = {lane: _style(place) for place, lane in enumerate((*listed, *sorted(set(shown) - set(listed))))}
@@ -134,18 +134,18 @@ def styles(lanes: Iterable[str]) -> dict[str, Style]:
 
 
 def _style(place: int) -> Style:
-    """One of the styles; when all are taken, a colour comes again with another's marker, hatch and line."""
+    """The style at a place; after the last one, each colour returns with another's marker, hatch and line."""
     turn, place = divmod(place, len(_STYLES))
     return dataclasses.replace(_STYLES[(place + turn) % len(_STYLES)], colour=_STYLES[place].colour)
 
 
 @contextmanager
 def looking(sheet: Sheet = PAGE) -> Iterator[None]:
-    """While it lasts, whatever is drawn and saved looks like this."""
+    """Give this look to every figure that is drawn and saved within the context."""
     token = _sheet.set(sheet)
     try:
         with rc_context(_LOOK | {"axes.titlesize": sheet.title}), warnings.catch_warnings():
-            # In a name; a viewer's font has the glyph for the SVG, and the PDF shows a box.
+            # A glyph in a name: for an SVG the viewer's font has it, and a PDF shows a box.
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
             yield
     finally:
@@ -153,7 +153,7 @@ def looking(sheet: Sheet = PAGE) -> Iterator[None]:
 
 
 def grid_of(count: int) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels."""
+    """A figure of `count` panels."""
     sheet = _sheet.get()
     columns = min(sheet.panels, count)
     rows = -(-count // columns)
@@ -166,13 +166,13 @@ def grid_of(count: int) -> tuple[Figure, list[Axes]]:
 
 
 def one_panel(height: float) -> tuple[Figure, Axes]:
-    """A figure of one panel that is as wide as there is room; its height is in inches."""
+    """A figure of one panel, as wide as the sheet; its height is in inches."""
     figure = Figure(figsize=(_sheet.get().width, height), layout="constrained")
     return figure, figure.subplots()
 
 
 def paired(count: int) -> tuple[Figure, list[tuple[Axes, Axes]]]:
-    """A figure of so many pairs of panels: one above the other, or beside each other where there are too many."""
+    """A figure of `count` pairs of panels: one above the other, or side by side if a row cannot hold all pairs."""
     sheet = _sheet.get()
     if count <= sheet.panels:
         width = max(sheet.least, sheet.width * count / sheet.panels)
@@ -184,7 +184,7 @@ def paired(count: int) -> tuple[Figure, list[tuple[Axes, Axes]]]:
 
 
 def legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
-    """The lanes above the panels, as lines or as bars."""
+    """Draw the legend: the lanes above the panels, as lines or as bars."""
     handles = [
         Patch(facecolor=look.colour, hatch=look.hatch, edgecolor=PAPER, label=printable(title(lane)))
         if bars
@@ -196,8 +196,8 @@ def legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
 
 
 def logarithmic(axes: Axes, way: Literal["x", "y"], values: Sequence[float], show: Callable[[float], str]) -> None:
-    """A logarithmic axis from a round number to a round number, so that even a narrow one has two marks."""
-    # What took no time that the clock could tell is off a logarithmic axis.
+    """Set a logarithmic axis that runs from one round number to another, so that even a narrow one has two marks."""
+    # A value is 0 if it took less time than the clock resolves; a logarithmic axis cannot show it.
     values = [value for value in values if value > 0] or [1.0]
     ticks = round_marks(values)
     axis = axes.xaxis if way == "x" else axes.yaxis
@@ -208,7 +208,7 @@ def logarithmic(axes: Axes, way: Literal["x", "y"], values: Sequence[float], sho
 
 
 def round_marks(values: Sequence[float]) -> list[float]:
-    """Two to four round numbers from at most the least value to at least the largest, as far as so few can.
+    """Two to four round numbers that enclose the values, as far as so few can.
 
     Args:
         values: at least one, above 0.
@@ -228,11 +228,11 @@ def round_marks(values: Sequence[float]) -> list[float]:
 
 
 def printable(text: str, most: int = 32) -> str:
-    """A name as XML may hold it, cut where it would leave no room for the figure; tables have it whole."""
+    """A name without what XML cannot hold, cut to leave room for the figure; tables have it whole."""
     return cut(visible(re.sub(r"\s", " ", text)), most)
 
 
 def thin(values: Sequence[float]) -> NDArray[Any]:
-    """Evenly chosen ones, first and last among them, where there are more than can be seen."""
+    """At most `_POINTS` of the values, evenly chosen, the first and the last among them."""
     places = np.linspace(0, len(values) - 1, min(len(values), _POINTS)).round().astype(int)
     return np.take(values, places)

@@ -1,4 +1,4 @@
-"""What a paper says with its numbers: where they are from, and of how many processes each is made."""
+"""The origin of numbers, as a paper states it: machine, versions, commit, and the number of processes behind each."""
 
 from collections.abc import Iterable
 
@@ -7,10 +7,10 @@ from fwbench.record.lanes import LANES
 
 
 def origin(setting: Setting, mode: str) -> str:
-    """Where a table's or a figure's numbers are from: machine, versions, commit, and of how many processes each is.
+    """The origin of a table's or a figure's numbers: machine, versions, commit, and the number of processes a row.
 
     Args:
-        mode: that it is about; empty: all that was measured.
+        mode: the mode that it shows; empty: all that was measured.
     """
     of_mode = [case for case in measured(setting.cases) if not mode or case.workload.mode == mode]
     parts = (_machine(setting), _versions(setting, of_mode), _commit(setting), _count(of_mode))
@@ -46,7 +46,7 @@ def _commit(setting: Setting) -> str:
 
 
 def _count(cases: Iterable[Case]) -> str:
-    """How many processes a number is the median of."""
+    """The number of processes whose median a row shows, in words."""
     counts = [sum(len(m.processes) or 1 for m in case.measurements) for case in over_seeds(cases)]
     if not counts:
         return ""

@@ -16,7 +16,7 @@ from fwbench.errors import UserError
 from fwbench.record import files
 from fwbench.report import verdicts
 
-# A suite of a thousand benchmarks takes a tenth of this.
+# The most bytes that are read; a suite of a thousand benchmarks takes a tenth of this.
 _LARGEST = 8 * 2**20
 
 SCHEMA = 1
@@ -26,7 +26,7 @@ def write(path: Path, outcome: Outcome, exit_code: int) -> None:
     """Write an outcome, as JSON if the path ends in `.json`, else as Markdown.
 
     Args:
-        exit_code: of the run.
+        exit_code: the run's exit code.
 
     Raises:
         OSError: it could not be written.
@@ -39,7 +39,7 @@ def write(path: Path, outcome: Outcome, exit_code: int) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The value with null for every number that JSON has not: an infinite one is an interval's open end."""
+    """The value with None for every number that JSON lacks; an infinite number is an interval's open end."""
     if isinstance(value, dict):
         return {name: _finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -48,10 +48,10 @@ def _finite(value: Any) -> Any:
 
 
 def read(path: Path) -> Outcome:
-    """Read an outcome that `write`, or somebody in its place, has left as JSON.
+    """Read an outcome from JSON that `write`, or a stranger in its place, has written.
 
     Raises:
-        UserError: the file is something else; the sentence says what, and quotes nothing from it.
+        UserError: the file is something else or cannot be read; the sentence quotes nothing from it.
     """
     # Only reading a summary needs msgspec.
     import msgspec
@@ -71,7 +71,7 @@ def read(path: Path) -> Outcome:
 
 
 def _opened(data: dict[str, Any]) -> dict[str, Any]:
-    """A verdict with the infinite ends of its interval, which are null in the file; whatever else is left as it is."""
+    """Restore the infinite ends of a verdict's interval, which are null in the file; leave other data as it is."""
     interval = data.get("interval")
     if isinstance(interval, list):
         ends = zip(interval, (0.0, math.inf), strict=False)
@@ -80,7 +80,7 @@ def _opened(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sound(finding: Finding) -> bool:
-    """Whether fwbench could have written a finding that has the right types."""
+    """True if fwbench could have written this finding; its types are right already."""
     verdict, numbers = finding.verdict, [finding.base, finding.head]
     if verdict:
         numbers += [verdict.ratio, verdict.confidence, verdict.pairs]

@@ -19,7 +19,7 @@ from fwbench.text import visible
 
 # Cards of a mode that are shown; further ones are folded.
 _CARDS = 24
-# Keys of the tables, and of the figure, that stand among the answers, and of the tables at the end.
+# Keys of the tables and of the figure that stand among the answers, and keys of the tables at the end.
 _ANSWERS = ("answers", "ratios")
 _ABOUT = ("failures", "parity", "sources", "fingerprint", "records")
 
@@ -51,7 +51,7 @@ def write(title: str, parts: Sequence[Section], foreign: Table | None) -> str:
 
 @functools.cache
 def templates() -> jinja2.Environment:
-    """Where templates come from; whatever they show is escaped, and has no characters that nobody sees."""
+    """The environment of the templates. It escapes the values that they show, and marks invisible characters."""
     return jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
         autoescape=True,
@@ -62,12 +62,12 @@ def templates() -> jinja2.Environment:
 
 
 def exact(column: Column[object], value: Value) -> str:
-    """A number as the record has it, to sort by; empty for text and where there is none."""
+    """A number with all the record's digits, to sort by; empty for text and for a missing value."""
     return repr(float(value)) if column.unit and isinstance(value, int | float) else ""
 
 
 def pinned(table: Table) -> int:
-    """How many of the first columns say what a row is about, and stay in sight where there is room."""
+    """The number of first columns that name a row's workload; they stay in sight if there is room."""
     names = [column.name for column in table.columns]
     return next((names.index(name) + 1 for name in ("lane", "batch") if name in names), 1)
 
@@ -82,11 +82,11 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     svg = path.read_text(encoding="utf-8")
     svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'<g id="row-(\d+)">(\s*<path[^>]*>\s*)</g>', lambda row: _link(row, words.rows), svg)
-    # Within tags alone: a name is text, and may read like any of this.
+    # Within tags alone: a name is text, and may read like any of these patterns.
     svg = re.sub(r"<[^>]*>", lambda tag: _tag(tag[0], prefix), svg)
     opening, rest = svg.split(">", 1)
     opening = re.sub(r'\s(width|height|version|xmlns:xlink)="[^"]*"', "", opening)
-    # Its share of a whole line, so that text is as large in every figure.
+    # The figure's share of a whole line, so that text has the same size in every figure.
     share = f"{words.figure.get_figwidth() / PAGE.width:.3f}"
     words_of = f'role="img" aria-labelledby="{prefix}-t {prefix}-d"'
     return Markup('{} style="--share: {}" {}><title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}').format(
@@ -102,7 +102,7 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
 
 
 def _link(row: re.Match[str], rows: Sequence[str]) -> str:
-    """A figure's row as a link to the table's, whose words a pointer shows."""
+    """A figure's row as a link to the table's row; its words show under a pointer."""
     return f'<a href="#row-{row[1]}"><title>{escape(visible(rows[int(row[1]) - 1]))}</title>{row[2]}</a>'
 
 

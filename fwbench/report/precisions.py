@@ -1,4 +1,4 @@
-"""What a lower precision gains and costs: its speed over fp32's in the same lane, and its errors beside fp32's."""
+"""The gain and the cost of a lower precision: its speed over fp32's in the same lane, its errors beside fp32's."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -30,12 +30,12 @@ class Price(OfCase):
     weighed: Weighed | None
 
     def more(self, metric: str) -> float | None:
-        """How many times fp32's error its own is; None where one of the two is unknown or zero."""
+        """Its error over fp32's; None if one of the two is unknown or zero."""
         own, other = self.case.value(metric), self.beside.value(metric) if self.beside else None
         return own / other if own and other else None
 
     def __str__(self) -> str:
-        """`1.83 (0.91 to 3.66) times as fast, 40 times the error`; of training it is the gradient's error."""
+        """`1.83 (0.91 to 3.66) times as fast, 40 times the error`; for training, the error is the gradients'."""
         parts = []
         if self.weighed:
             reach, shown = self.weighed.reach, self.weighed.shown
@@ -65,7 +65,7 @@ def prices(cases: Iterable[Case]) -> list[Price]:
 
 
 def table(rows: Sequence[Price], *, brief: bool = False) -> Table:
-    """One row a lane and lower precision.
+    """The table of lower precisions: one row a lane and precision.
 
     Args:
         brief: whether fp32's own errors are left out, for the end of a run.
@@ -113,7 +113,7 @@ def _words(metric: str) -> str:
 
 
 def unlike(cases: Iterable[Case]) -> list[str]:
-    """Lanes whose outputs are rounded differently in one lower precision: a sentence a workload.
+    """A sentence for each workload whose lanes round outputs differently in one lower precision.
 
     Losses and gradients show nothing: a loss is one number, whose error may be small by chance, and a gradient jumps
     where rounding carries a unit past the kink of a ReLU.

@@ -20,7 +20,7 @@ class Ratio(Judged):
 
 
 def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
-    """One of each lane and workload of which the baseline has a throughput, too."""
+    """The ratio of each lane and workload for which the baseline has a throughput, too."""
     rows = []
     for comparison in comparisons(cases):
         beside = comparison.lanes.get(baseline or "")
@@ -35,7 +35,7 @@ def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
 
 
 def sentences(rows: Sequence[Ratio], baseline: str) -> list[str]:
-    """How each lane stands to the baseline, a sentence for each mode; none where one lane alone stands beside it."""
+    """A sentence for each mode on all lanes against the baseline; none if only one lane stands beside it."""
     if len({ratio.case.workload.lane for ratio in rows}) < 2:
         return []
     sentences = []
@@ -63,7 +63,7 @@ def _tally(rows: Sequence[Ratio]) -> str:
 
 
 def table(rows: Sequence[Ratio], baseline: str) -> Table:
-    """One row a workload and lane."""
+    """The table of ratios: one row a workload and lane."""
 
     def number(name: str, of: Callable[[Weighed], float | None], show: Callable[[float], str]) -> Column[Ratio]:
         return Column(name, lambda ratio: of(ratio.weighed) if ratio.weighed else None, "1", show)

@@ -1,4 +1,4 @@
-"""The roofline: every row's FLOP/s over its FLOP for each byte, under what the machine can do.
+"""The roofline: every row's FLOP/s over its FLOP for each byte, under the machine's ceilings.
 
 After Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
 """
@@ -16,13 +16,14 @@ from fwbench.report.limits import Limited, limited
 from fwbench.report.look import INK, PAPER, logarithmic, printable
 
 _MODES = {"inference": "b", "train_step": "t"}
-# Points from a mark to the middle of its label, the first choice first, and how far apart two labels' middles must be.
+# Offsets in points from a mark to the middle of its label, the first choice first; and the least distance between two
+# labels' middles, across and up.
 _PLACES = ((9, 0), (-9, 0), (0, 8), (0, -8), (9, 8), (-9, 8), (9, -8), (-9, -8))
 _APART = (12, 7)
 
 
 def roofline(cases: Sequence[Case]) -> Drawing | None:
-    """The figure, where ceilings were measured and some lane tells its bytes."""
+    """Draw the figure; None if no ceilings were measured, or no lane reports its bytes."""
     rows = [row for row in limited(cases) if row.intensity and row.ceiling and row.bandwidth]
     return Panels(
         "roofline",
@@ -62,7 +63,7 @@ def _panel(axes: Axes, rows: Sequence[Limited], looks: Looks, *, every: Sequence
 
 
 def _in_points(axes: Axes, point: tuple[float, float]) -> tuple[float, float]:
-    """Where a panel shows a point, in typographic points."""
+    """The position at which a panel shows a point, in typographic points."""
     x, y = axes.transData.transform(point) * 72 / axes.figure.dpi
     return float(x), float(y)
 

@@ -1,4 +1,4 @@
-"""How throughput scales: a workload over several devices against the same lane on one of them."""
+"""The scaling of throughput: a workload over several devices against the same lane on one of them."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ class Scaled(OfCase):
     Attributes:
         kind: `weak`: beside one device with the batch that each of them has; `strong`: with the batch of all; empty
             where neither was measured.
-        weighed: its throughput over that of one device; None where there is none to set it against.
-        why: there is none.
+        weighed: its throughput over that of one device; None if there is none to compare it with.
+        why: the reason why `weighed` is None; else empty.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class Scaled(OfCase):
 
     @property
     def efficiency(self) -> float | None:
-        """1 where N devices do N times the work of one; of disturbed rows the ends between which it lies."""
+        """The efficiency: 1 if N devices do N times the work of one; for disturbed rows, with its bounds."""
         if self.weighed is None:
             return None
         devices, shown = self.workload.devices, self.weighed.shown
@@ -42,7 +42,7 @@ class Scaled(OfCase):
 
 
 def scaled(cases: Sequence[Case]) -> list[Scaled]:
-    """One of each workload over several devices, or two where one device was measured with both batches."""
+    """A row for each workload over several devices; two rows if one device was measured with both batches."""
     merged = over_seeds(measured(cases))
     alone = {case.workload: case for case in merged if case.workload.devices == 1 and case.value("throughput")}
     rows = []
@@ -60,14 +60,14 @@ def scaled(cases: Sequence[Case]) -> list[Scaled]:
             why = f"no record of one device at batch {batches['weak']} or {batches['strong']}"
             rows.append(Scaled(case, "", None, why))
         for kind, row in beside.items():
-            # Each of several processes has its part of the threads.
+            # Threads are not compared, as each of several processes has a part of them.
             why = apart(case, row, threads=False)
             rows.append(Scaled(case, kind, None if why else weigh(case, row), why))
     return rows
 
 
 def table(rows: Sequence[Scaled]) -> Table:
-    """One row a workload over several devices and what it is set against."""
+    """The table of scaling: one row a workload over several devices and kind of scaling."""
 
     def metric(name: str, metric: str, show: Callable[[float], str]) -> Column[Scaled]:
         return Column(name, lambda row: row.case.value(metric), unit(metric), show)

@@ -1,4 +1,4 @@
-"""A report's parts: what is said of each setting, before it has any format."""
+"""A report's parts: the contents on each setting, before they have any format."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Section:
-    """What is said of one setting, or of the benchmarks that fwbench did not measure.
+    """A report's part on one setting, or on the benchmarks that fwbench did not measure.
 
     Attributes:
-        folder: of its files: the report's own where there is one setting alone.
+        folder: the folder of its files: the report's own if there is one setting alone.
         headline: the answers in sentences.
-        remarks: what a reader must know before the numbers, a sentence each.
+        remarks: the sentences to read before the numbers.
         setting: None where fwbench did not measure.
         baseline: the lane that others are compared with; None where there is nothing to compare.
     """
@@ -48,7 +48,7 @@ class Section:
         return drawings.draw(self.setting.cases if self.setting else (), self.baseline)
 
     def svg(self, drawing: "Drawing") -> Path:
-        """Where a figure lies as SVG."""
+        """The path of a figure's SVG."""
         return self.folder / "figures" / f"{drawing.key}.svg"
 
     @property
@@ -80,7 +80,7 @@ def sections(read: Sequence[Record], out: Path, asked: str | None = None) -> lis
         asked: the baseline lane; None: each setting's own (`fwbench.compare.cases.baseline`).
 
     Raises:
-        UserError: nobody measured the lane that was asked for.
+        UserError: the records have no numbers of the lane `asked`.
     """
     settings = cases.settings(read)
     lanes = dict.fromkeys(case.workload.lane for setting in settings for case in cases.measured(setting.cases))
@@ -108,8 +108,8 @@ def sections(read: Sequence[Record], out: Path, asked: str | None = None) -> lis
 
 
 def heading(setting: Setting, number: int, separating: Sequence[str]) -> str:
-    """A setting in a line: its machine and profile, and what else separates it from others; after its number unless
-    that is 0."""
+    """A setting in a line: its number unless that is 0, its machine and profile, and what else separates it from
+    others."""
     traits = setting.traits
     on_gpu = setting.machine is not None and setting.machine.device == "gpu"
     usual = [traits["machine"], *([traits["threads"]] if setting.machine and not on_gpu else []), traits["profile"]]

@@ -18,19 +18,19 @@ from fwbench.report.tables import Table
 from fwbench.report.tables import lines as for_terminal
 from fwbench.text import line
 
-# Studies that printed another table of fits than that of epochs.
+# Studies whose table of fits is another one than that of epochs.
 _OF_STUDIES = {"simple-cnn": fits.training_times}
 
 _NAMED = 6  # benchmarks in a note
-# A power limit that holds the clocks down for less of a pass is not worth a note.
+# A power limit that holds the clocks down for at most this share of a pass is not worth a note.
 _CAPPED = 0.05
-# A row that is slower than its turns by less than this factor says nothing.
+# A row gets a note if it is slower than its turns by more than this factor.
 _SLOWER = 1.2
 # Between the 40th and the 60th percentile calls of one speed differ by less than this factor.
 _TWO_SPEEDS = 1.5
-# Seconds of a call beside which the Python of a jit that takes modules apart is much.
+# Seconds of a call; in a shorter one, the Python of a jit that takes modules apart is a large part.
 _SHORT = 1e-3
-# Notes at the end of a run, and characters of a note; the report has the rest.
+# The most notes at the end of a run, and the most characters of a note; the report has the rest.
 _MOST, _LONGEST = 5, 200
 
 _LEFT = 4  # columns of text; numbers after them are set flush right
@@ -59,7 +59,7 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def epochs(measurements: Sequence[Measurement], study: str | None = None) -> list[str]:
-    """The lines of the table of fits: of the study that was run, where it has one of its own.
+    """The lines of the table of fits; a study that has a table of its own gets that one.
 
     An epoch is the median of those after the first, which pays for compilation; waiting for data and evaluating are
     shares of it; losses and accuracies are the last epoch's. Workloads that differ in their seed alone share a row:
@@ -93,7 +93,7 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def every_note(measurements: Sequence[Measurement]) -> list[str]:
-    """What a reader of the table must know: what to mind, why cells are empty, what the harness cost."""
+    """The notes for readers of the table: cautions, the reasons of empty cells, the harness's overhead."""
     measured = [m for m in measurements if not m.failure]
     lines = [*doubts(cases(measured)), *precisions.unlike(cases(measured)), *cautions(measured)]
     of_calls = cases(m for m in measured if m.workload.mode != "fit")
@@ -112,7 +112,7 @@ def every_note(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def overhead(measured: Sequence[Measurement]) -> list[str]:
-    """What the harness cost, in a sentence; none where the records do not tell."""
+    """A sentence on the harness's overhead; none if the records lack it."""
     starts = [m.start_s for m in measured if m.start_s is not None]
     overheads = [m.overhead_s for m in measured if m.overhead_s is not None]
     if not starts or not overheads:
@@ -124,7 +124,7 @@ def overhead(measured: Sequence[Measurement]) -> list[str]:
 
 
 def cautions(measured: Sequence[Measurement]) -> list[str]:
-    """Where a number may not be what it seems: crashes, halved batches, unusual paths, disturbances, recompilation."""
+    """Cautions on numbers that may mislead: crashes, halved batches, unusual paths, disturbances, recompilation."""
     return [
         *_replaced(measured),
         *_far_from_the_machine(measured),
@@ -140,7 +140,7 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
 
 
 def _replaced(measured: Sequence[Measurement]) -> Iterator[str]:
-    """Measurements that were not made as they were asked for: after a crash, of smaller batches, elsewhere."""
+    """Notes on measurements not made as asked: after a crash, of smaller batches, elsewhere, on a part of a CPU."""
     yield from (f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash)
     yield from dict.fromkeys(f"{m.workload.id}: {fitting(m.unfit)} (fit_batch=true)" for m in measured if m.unfit)
     for m in measured:
@@ -157,7 +157,7 @@ def _replaced(measured: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _far_from_the_machine(measured: Sequence[Measurement]) -> Iterator[str]:
-    """Rows above what the machine can do, and matrix products far below it."""
+    """Notes on rows faster than the machine's ceilings, and on matrix products far slower than the best lane's."""
     yield from above(cases(measured))
     for precision, (rates, slow) in matrix_products(measured).items():
         if slow:
@@ -169,7 +169,7 @@ def _far_from_the_machine(measured: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _of_settings(measured: Sequence[Measurement]) -> Iterator[str]:
-    """What the settings of rows caution against."""
+    """Notes on rows whose settings hold a caution, or whose process also imported other frameworks."""
     cautioned = grouped((m for m in measured if m.settings.get("caution")), lambda m: m.settings["caution"])
     yield from (f"{_ids(of)}: {caution}" for caution, of in cautioned.items())
     beside = grouped(
@@ -184,7 +184,7 @@ def _of_settings(measured: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _of_calls(m: Measurement) -> Iterator[str]:
-    """What the durations of one row's calls show."""
+    """Notes on the durations of one row's calls: a few very slow calls, or two speeds."""
     p95 = m.value("latency_p95")
     if p95 is None or not m.samples:
         return
@@ -202,7 +202,7 @@ def _of_calls(m: Measurement) -> Iterator[str]:
 
 
 def _repeated(measured: Sequence[Measurement]) -> Iterator[str]:
-    """What was measured again, waited for, or compiled again."""
+    """Notes on measuring again, on waiting for other load to end, and on recompilation."""
     for when, again in grouped((m for m in measured if m.attempts), _again).items():
         named = _ids(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
         yield f"measured a second time {when}: {len(again)} ({named})"
@@ -220,7 +220,7 @@ def _repeated(measured: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _left_out(measured: Sequence[Measurement]) -> Iterator[str]:
-    """What a jit does at each call besides, where that may take longer than the call."""
+    """Notes on short calls that leave out their jit's work at each call, which may take longer than the call."""
     short = [m for m in measured if m.settings.get(LEFT_OUT) and (m.value("latency_p50") or _SHORT) < _SHORT]
     for jit, of in grouped(short, lambda m: m.settings[LEFT_OUT]).items():
         yield (
@@ -230,7 +230,7 @@ def _left_out(measured: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _of_outputs(m: Measurement) -> Iterator[str]:
-    """What one lane's own outputs, and its memory from call to call, show to be wrong or unusual."""
+    """Notes on a measurement's own outputs, if wrong or constant, and on memory that grows from call to call."""
     if said := wrong(m):
         yield f"error: {said}"
     elif still := idle(m):
@@ -243,14 +243,14 @@ def _of_outputs(m: Measurement) -> Iterator[str]:
 
 
 def _again(m: Measurement) -> str:
-    """When a measurement with other attempts was made, and why."""
+    """The occasion on which a measurement was made again, in a note's words."""
     if any(attempt.get("rerun") for attempt in m.attempts):
         return "when the test was run again"
     return "as the first attempt was disturbed"
 
 
 def _disturbed(measured: Sequence[Measurement]) -> list[str]:
-    """What disturbed measurements, a sentence for each cause."""
+    """A sentence for each cause that disturbed measurements."""
     # Threads that wait for each other suffer most; one alone waits for nobody.
     several = [m.settings for m in measured if m.settings.get("OMP_NUM_THREADS") != "1"]
     ways = ["--fwbench-threads=1"] if several else []
@@ -270,7 +270,7 @@ def _disturbed(measured: Sequence[Measurement]) -> list[str]:
 
 
 def _capped(measured: Sequence[Measurement]) -> Iterator[str]:
-    """For how long the GPU's power limit held the clocks down, which at full load is no disturbance."""
+    """A note on the time for which the GPU's power limit held the clocks down; at full load this is no disturbance."""
     shares = [(share, m.workload.id) for m in measured if (share := capped(m.accelerator) or 0.0) > _CAPPED]
     if shares:
         most, worst = max(shares)
@@ -282,7 +282,7 @@ def _capped(measured: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _slower_alone(measured: Sequence[Measurement]) -> Iterator[str]:
-    """Rows of a GPU that were slower when they were measured than in turns, which load what was compiled then."""
+    """A note on rows of a GPU that are slower than their turns, which load the programs that the rows compiled."""
     slower = []
     for m in measured:
         throughput = m.value("throughput")

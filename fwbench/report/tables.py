@@ -1,4 +1,4 @@
-"""The shape of a table: columns that know where a value comes from, rows of values, nothing of any format."""
+"""The shape of a table: columns that read a value from an item, rows of values, and nothing of any format."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ class Column(Generic[Item]):
     """One column.
 
     Attributes:
-        of: the item's value: text, or a number in `unit`, or None.
-        unit: SI, of the column's numbers (`1` for a share, a ratio, a count); empty for text.
-        show: a number for the screen.
-        absent: what stands where there is no value.
+        of: returns the item's value: text, or a number in `unit`, or None.
+        unit: the SI unit of the column's numbers (`1` for a share, a ratio, a count); empty for text.
+        show: formats a number for the screen.
+        absent: the text shown in place of a missing value.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Column(Generic[Item]):
     absent: str = "-"
 
     def text(self, value: Value) -> str:
-        """A value as people read it."""
+        """The text that shows a value to people."""
         if value is None:
             return self.absent
         return value if isinstance(value, str) else self.show(value)
@@ -48,7 +48,7 @@ class Column(Generic[Item]):
 
 @dataclass(frozen=True)
 class Row:
-    """Values, one a column; a failed row says what failed where its numbers would be."""
+    """Values, one a column; a failed row shows its failure in place of its numbers."""
 
     values: tuple[Value, ...]
     failure: str = ""
@@ -56,10 +56,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as every format writes it.
+    """A table, the same for every format.
 
     Attributes:
-        key: names its files and its place on the page.
+        key: the name of its files and of its place on the page.
         caption: what the numbers are and how they were made: a sentence or two.
         missing: what a reader would expect here and does not find, and why.
     """
@@ -72,7 +72,7 @@ class Table:
     missing: tuple[str, ...] = ()
 
     def texts(self, row: Row) -> list[str]:
-        """The row as people read it."""
+        """The texts that show a row to people."""
         texts = [column.text(value) for column, value in zip(self.columns, row.values, strict=True)]
         if row.failure:
             empty = [place for place, column in enumerate(self.columns) if column.unit and row.values[place] is None]
@@ -90,16 +90,16 @@ def tabulate(
     missing: Iterable[str] = (),
     failure: Callable[[Item], str] = lambda item: "",
 ) -> Table:
-    """A row an item; `failure` says of an item why it has no numbers."""
+    """Make a table with a row an item; `failure` returns the reason why an item has no numbers."""
     rows = tuple(Row(tuple(column.of(item) for column in columns), failure(item)) for item in items)
     return Table(key, title, caption, tuple(columns), rows, tuple(missing))  # type: ignore[arg-type]
 
 
 def lines(table: Table, left: int | None = None) -> list[str]:
-    """For the terminal: a line of names and a line a row; none where there is no row.
+    """Format a table for the terminal: a line of names and a line a row; no lines without a row.
 
     Args:
-        left: how many columns are set flush left, the others flush right; None: all are.
+        left: the number of columns that are set flush left, the others flush right; None: all flush left.
     """
     if not table.rows:
         return []

@@ -13,11 +13,11 @@ _HEADER = ("benchmark", "metric", "base", "head", "change", "interval", "from", 
 _LONGEST = 500
 # Characters of a cell on the terminal.
 _WIDEST = 120
-# Rows on the terminal from which on those that say nothing happened are left out.
+# If there are more rows than this, the terminal leaves out the unchanged ones.
 _MANY = 60
 # Benchmarks named in a note that many share.
 _NAMED = 6
-# The kinds of findings that stand in other words than their own.
+# The kinds of findings that readers see under other words.
 _SAYS = {
     "incomparable": "not comparable",
     "different": "HEAD computes something else",
@@ -25,12 +25,12 @@ _SAYS = {
 }
 # The kinds of rows that a pull request's summary counts and does not show.
 _ALIKE: tuple[Kind, ...] = ("unchanged", "inconclusive")
-# The kinds of which a badge tells the first that there is.
+# The kinds in the order of a badge, which shows the first one that occurs.
 _TOLD_BY_BADGE: tuple[Kind, ...] = (*FAILING, "incomparable", "improved", "unchanged", "inconclusive", "new")
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """For the terminal: changed programs, which are exact; a row a metric, the gravest first; then the notes."""
+    """Lines for the terminal: changed programs, which are exact; a row a metric, the gravest first; then the notes."""
     findings = [finding for finding in _sorted(outcome) if finding.metric]
     shown = [finding for finding in findings if len(findings) <= _MANY or finding.kind != "unchanged"]
     cells = [_row(finding) for finding in shown]
@@ -48,7 +48,7 @@ def lines(outcome: Outcome) -> list[str]:
 
 
 def headline(outcome: Outcome) -> str:
-    """One sentence: how many benchmarks are what."""
+    """One sentence: the number of benchmarks by kind of finding."""
     counts, compared = outcome.counts, sum(outcome.counts.values())
     if not counts:
         return "nothing was compared"
@@ -65,7 +65,7 @@ def headline(outcome: Outcome) -> str:
 
 
 def markdown(outcome: Outcome) -> str:
-    """For a pull request: the headline, changed programs, a table of differences, the notes, what is left out."""
+    """Markdown for a pull request: headline, changed programs, a table of differences, notes, what is left out."""
     shown = [finding for finding in _sorted(outcome) if not finding.metric or finding.kind not in _ALIKE]
     findings = [finding for finding in shown if finding.metric]
     table = (
@@ -84,7 +84,7 @@ def markdown(outcome: Outcome) -> str:
 
 
 def badge(outcome: Outcome | None) -> dict[str, Any]:
-    """For shields.io: the gravest difference, as JSON of the kind that its endpoint badge reads.
+    """A badge for shields.io: the gravest difference, as the JSON that its endpoint badge reads.
 
     Args:
         outcome: None: nothing was compared.
@@ -97,7 +97,7 @@ def badge(outcome: Outcome | None) -> dict[str, Any]:
 
 
 def _alike(outcome: Outcome) -> list[str]:
-    """A line that counts rows without a difference, and names the farthest apart of those that are not decided."""
+    """A line that counts rows without a difference, and names the inconclusive ones with the largest changes."""
     rows = {kind: [f for f in outcome.findings if f.metric and f.kind == kind] for kind in _ALIKE}
     counted = [f"{len(of)} {kind}" for kind, of in rows.items() if of]
     ratios = [(finding.benchmark, finding.verdict.ratio) for finding in rows["inconclusive"] if finding.verdict]

@@ -1,4 +1,4 @@
-"""Tables as CSV: exact values in SI units, which stand in the header unless it is 1; empty where there is none."""
+"""Tables as CSV: exact values in SI; the header has the unit unless it is 1; a cell without a value is empty."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ from fwbench.text import cell
 
 
 def write(table: Table) -> str:
-    """One table; a column that holds means has their standard deviation beside it, and the last says what failed."""
+    """Format one table; standard deviations stand beside a column of means, and failures in the last column."""
     spread = [any(isinstance(row.values[place], Spread) for row in table.rows) for place in range(len(table.columns))]
     header: list[str] = []
     for column, doubled in zip(table.columns, spread, strict=True):

@@ -8,7 +8,7 @@ from fwbench.text import row
 
 
 def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[Table]]]) -> str:
-    """A whole report: of each part the heading, the sentences before its tables, and the tables."""
+    """Format a whole report: each part's heading, the sentences before its tables, and its tables."""
     lines = [f"# {escape(title)}", ""]
     for heading, sentences, tables in parts:
         lines += [f"## {escape(heading)}", "", *(f"- {escape(sentence)}" for sentence in sentences), ""]
@@ -18,7 +18,7 @@ def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[Tabl
 
 
 def write(table: Table) -> str:
-    """One table, its caption above and what is missing below."""
+    """Format one table, its caption above and the missing parts below."""
     names = [escape(column.name) for column in table.columns]
     rules = ["---:" if column.unit else ":---" for column in table.columns]
     body = [[escape(text) for text in table.texts(cells)] for cells in table.rows]
