@@ -1,1 +1,1 @@
-"""Extensions: a folder each, with what it adds in its `EXTENSION` (`fwbench.extensions`)."""
+"""Extensions, a folder each; an extension's `EXTENSION` lists its additions (`fwbench.extensions`)."""

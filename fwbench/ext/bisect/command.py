@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    # A field is no end.
+    # A word FIELD=VALUE is a field of the workload, and never HEAD.
     ends = 0 if options.fields and _FIELD.match(options.fields[0]) else 1
     base, head, rest = searching.ends(options.range, options.fields[:ends])
     options.fields = [*rest, *options.fields[ends:]]
@@ -96,7 +96,7 @@ def _answer(states: Range, search: Search, metric: str, seconds: float) -> list[
 
 
 def _skipped(states: Range, reasons: Mapping[int, str]) -> list[str]:
-    """The states that could not be measured: reasons that differ in versions alone are one, told once."""
+    """A sentence for each reason why states could not be measured; reasons that differ in versions alone are one."""
     alike: dict[str, list[int]] = {}
     for number, why in sorted(reasons.items()):
         alike.setdefault(re.sub(r"[0-9a-f]{7,}|[\d.]+", "", line(why)), []).append(number)
@@ -111,7 +111,7 @@ def _series(states: Range, search: Search, metric: str) -> list[str]:
     """The metric of each measured state against the first one's, drawn as bars."""
     levels = {search.compared[0].first: 0.0}
     for compared in search.compared:
-        # Each stretch begins where one that was compared before begins or ends.
+        # Each stretch begins at the first or last state of an earlier comparison.
         levels.setdefault(compared.last, levels[compared.first] + compared.change)
     shares = {number: math.exp(level) for number, level in sorted(levels.items())}
     longest = max(shares.values())
@@ -123,7 +123,7 @@ def _series(states: Range, search: Search, metric: str) -> list[str]:
 
 
 def _words(metric: str) -> tuple[str, str]:
-    """What a rise of the metric makes a workload, and what a fall does."""
+    """The words for a workload whose metric rose, and for one whose metric fell."""
     return ("slower", "faster") if metric == "latency" else ("worse", "better")
 
 
@@ -138,7 +138,7 @@ def _step(states: Range, step: Stretch, metric: str) -> str:
 
 
 def _different(states: Range, between: tuple[int, int], says: str) -> str:
-    """A change of what the workload computes, between two measured states."""
+    """A sentence on two measured states between which the workload begins to compute something else."""
     before, after = (states.titles[number] for number in between)
     where = f"With {after}" if between[1] - between[0] == 1 else f"Between {before} and {after}"
     return f"{where} it begins to compute something else: {says}."

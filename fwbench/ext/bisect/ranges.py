@@ -26,12 +26,12 @@ _RELEASE = re.compile(rf"(?P<name>{NAME})==(?P<version>[\w.!+]+)")
 
 
 class Range(ABC):
-    """States in their order.
+    """The states of a range, in their order.
 
     Attributes:
         noun: `commit` or `release`.
-        names: short ones.
-        titles: for the answer.
+        names: the states' short names.
+        titles: the states' titles in the answer.
     """
 
     noun: str
@@ -40,14 +40,14 @@ class Range(ABC):
 
     @abstractmethod
     def sides(self, project: Project, pythons: Mapping[str, str]) -> AbstractContextManager[Make]:
-        """A function that makes sides, which end with the context; it raises UnmeasurableError for what cannot be had.
+        """A function that makes sides until the context ends; it raises UnmeasurableError if a state has none.
 
         Args:
-            pythons: interpreter by framework, where the range itself brings none.
+            pythons: interpreters by framework, used if the range itself brings none.
         """
 
     def about(self, step: Stretch) -> str:
-        """What else is known of a step, in sentences that begin with a space; or nothing."""
+        """Further facts about a step, in sentences that begin with a space; empty if there are none."""
         del step
         return ""
 
@@ -57,11 +57,11 @@ def resolve(base: str, head: str, folder: Path, python: str) -> Range:
 
     Args:
         base, head: two commits, or two releases of a distribution, as NAME==VERSION.
-        folder: of the user's project.
+        folder: the folder of the user's project.
         python: the interpreter of the workload's framework.
 
     Raises:
-        UserError: it is no range of at least two states.
+        UserError: the two are not the ends of a range of at least two states.
     """
     first, last = map(_RELEASE.fullmatch, (base, head))
     if first and last and first["name"] == last["name"]:
@@ -79,7 +79,7 @@ class Commits(Range):
         top: the root of the repository.
 
     Raises:
-        UserError: it is no range of at least two commits in a line.
+        UserError: the two are not the ends of a line of at least two commits.
     """
 
     noun = "commit"
@@ -137,7 +137,7 @@ class Releases(Range):
     """The releases of a distribution, the oldest first, each in an environment of its own.
 
     Args:
-        name: of the distribution.
+        name: the distribution's name.
         first, last: versions; both are included.
         python: the interpreter below the environments.
 

@@ -1,4 +1,4 @@
-"""What makes one of two sides slower or faster: pairs of both, with parts of one put back."""
+"""The parts that make one of two sides slower or faster, found by pairs of both with parts of one put back."""
 
 from fwbench.extensions import Extension
 

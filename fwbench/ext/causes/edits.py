@@ -31,7 +31,7 @@ class Edits:
             self._changes.append((start, end, first, last))
 
     def titles(self) -> Iterator[str]:
-        """Where each change is in head."""
+        """The place of each change in head, in words."""
         for _, _, first, last in self._changes:
             if last > first + 1:
                 yield f"lines {first + 1} to {last}"
@@ -55,7 +55,7 @@ class Edits:
 
 
 def _lines(text: str) -> list[str]:
-    """Its lines as compilers and editors count them: a form feed ends none."""
+    """The text's lines as compilers and editors count them: a form feed does not end a line."""
     return list(io.StringIO(text, newline="\n"))
 
 

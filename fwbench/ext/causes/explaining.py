@@ -38,12 +38,12 @@ def explain(
         stated: base and head.
         top: the root of the user's repository; without a repository, the project's root folder.
         python: the interpreter of a side that names none.
-        playing: what plays pairs of the subject.
-        end: when the search is over, by `time.monotonic`.
-        on_parts: called with the parts' titles and with what cannot be put back.
+        playing: a context that gives the subject's `Players`.
+        end: the time by `time.monotonic` at which the search is over.
+        on_parts: called with the parts' titles, and with the differences that cannot be put back.
         on_comparison: called with each comparison when it is done.
         profiled: whether the answer says where the time goes.
-        metric: of `PAIRED`.
+        metric: the metric to search by, one of `PAIRED`.
 
     Raises:
         UserError: a side cannot be measured, or nothing that the workload uses differs.
@@ -79,7 +79,7 @@ def _recorded(described: Mapping[str, Any]) -> Sequence[Span] | Profile | str:
 
 
 def _play_first(ends: Series, left_out: list[str]) -> float:
-    """Play the first pair of HEAD and BASE, whose processes report which modules they have loaded; its difference.
+    """Play the first pair of HEAD and BASE, whose processes report the modules they have loaded; return its difference.
 
     Args:
         left_out: untracked files that the sides do not have; filled when a side is made.

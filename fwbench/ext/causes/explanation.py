@@ -20,10 +20,10 @@ class Explanation:
         parts: their titles, in the order in which they were put back.
         search: over the states; its changes are from head towards base.
         programs: the fingerprint of each measured state, by its number.
-        recorded: the spans of base, and those of head; a plain test's profiles; or why there are none.
-        latency: head's, in seconds, from the first pair; None: unknown.
-        different: by two measured states without one between them, what differs in what they compute.
-        metric: that was searched by.
+        recorded: the spans of base, and those of head; a plain test's profiles; or the reason why there are none.
+        latency: head's latency in seconds, from the first pair; None: unknown.
+        different: by two measured states without one between them, the difference in what they compute.
+        metric: the metric that was searched by.
     """
 
     parts: Sequence[str]

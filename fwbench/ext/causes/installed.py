@@ -1,4 +1,4 @@
-"""What an interpreter has installed, and what a folder of links can stand for, which comes first in the import path."""
+"""An interpreter's distributions, and those of them that a folder of links, first in the import path, can replace."""
 
 import functools
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fwbench.worker.client.asking import ask
 
-# Asks for the interpreter's version and, by the name of each distribution, its version, folder and paths to link.
-# A folder that belongs to one distribution is linked as a whole; the entries of a shared one are linked one by one.
-# There are no paths where links cannot stand for the distribution: it lists no files, installs a .pth file, which
-# Python reads in site-packages alone, or has a file or a package that another distribution has, too.
+# A program that answers with the interpreter's version and, by the name of each distribution, its version, folder and
+# paths to link. A folder that belongs to one distribution is linked as a whole; the entries of a shared one are linked
+# one by one. The paths are empty if links cannot replace the distribution: it lists no files, installs a .pth file,
+# which Python reads in site-packages alone, or shares a file or a package with another distribution.
 _LISTING = """
 import importlib.metadata, pathlib, re, sys
 def folders(file):
@@ -46,8 +46,8 @@ class Installed:
     """A distribution.
 
     Attributes:
-        folder: that holds its files.
-        paths: to link, relative to the folder; none: links cannot stand for it.
+        folder: the folder that holds its files.
+        paths: the paths to link, relative to the folder; none: links cannot replace it.
     """
 
     version: str
@@ -55,9 +55,9 @@ class Installed:
     paths: tuple[str, ...]
 
     def replaces(self, other: "Installed") -> bool:
-        """Whether links to this version are imported in place of another version that comes later in the import path.
+        """True if links to this version are imported in place of another version later in the import path.
 
-        A package without `__init__.py` gives way to one that has it, wherever that is.
+        A package without `__init__.py` gives way to one with it, wherever that is in the path.
         """
         return bool(self.paths and other.paths) and not any(
             (other.folder / path / "__init__.py").exists() and not (self.folder / path / "__init__.py").exists()
@@ -70,7 +70,7 @@ def listed(python: str) -> tuple[list[int], dict[str, Installed]]:
     """An interpreter's version, and its distributions by name.
 
     Raises:
-        UserError: it does not run, or does not answer.
+        UserError: the interpreter does not run, or does not answer.
     """
     version, distributions = ask(python, _LISTING)
     return version, {

@@ -1,4 +1,4 @@
-"""Where a difference between two programs goes: the time of their operators, by the framework's own profiler.
+"""The operators behind a difference between two programs: their times, by the framework's own profiler.
 
 An operator's time excludes that of the operators within it. The runs of one operator on the same shapes
 are added within a call; the median over the faster half of the calls counts. The profiler itself takes memory, so a
@@ -17,18 +17,18 @@ from fwbench.record.spans import Span
 # An operator's name and shapes.
 Key = tuple[str, str]
 
-# What XLA adds to make an instruction's name unique: `.12`, `.clone`, `.remat2`.
+# Endings that XLA adds to make an instruction's name unique: `.12`, `.clone`, `.remat2`.
 _NUMBERS = re.compile(r"(?:\.\d+|\.clone|\.remat\d*)+$")
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What one operator takes in a call.
+    """The time of one operator in a call.
 
     Attributes:
-        runs: in a call, on average.
-        seconds: in a call.
-        place: where its first run was asked for.
+        runs: runs in a call, on average.
+        seconds: seconds in a call.
+        place: the file and line that asked for its first run, or a graph's node.
     """
 
     runs: float = 0.0
@@ -38,11 +38,11 @@ class Spent:
 
 @dataclass(frozen=True)
 class Profile:
-    """Where a call's time goes.
+    """The time of a call, operator by operator.
 
     Attributes:
-        seconds: how long a call takes under the profiler.
-        operators: by name and shapes; or functions, by name and file.
+        seconds: seconds of a call under the profiler.
+        operators: the operators by name and shapes; or functions, by name and file.
     """
 
     seconds: float
@@ -50,7 +50,7 @@ class Profile:
 
     @property
     def outside(self) -> float:
-        """Seconds of a call in no operator: Python, dispatch, waiting."""
+        """Seconds of a call outside of all operators: Python, dispatch, waiting."""
         return self.seconds - sum(spent.seconds for spent in self.operators.values())
 
 
@@ -65,7 +65,7 @@ class Change:
 
     @property
     def seconds(self) -> float:
-        """How much longer head's call takes for it; negative if head's is faster."""
+        """Seconds by which it takes longer in head's call than in base's; negative if it is faster in head."""
         return self.head.seconds - self.base.seconds
 
 
@@ -94,9 +94,12 @@ def profile(spans: Sequence[Span]) -> Profile | None:
 
 
 def of_lines(lines: Iterable[tuple[str, str, int, float]]) -> Profile:
-    """The profile of a call by its functions: of Python's lines function, file, number, and seconds there in a call.
+    """The profile of a call by its functions.
 
-    A function's place is the line at which most of its time goes.
+    A function's place is the line that takes most of its time.
+
+    Args:
+        lines: for each line of Python: its function, its file, its number, and its seconds in a call.
     """
     by_function: dict[Key, dict[int, float]] = defaultdict(dict)
     for function, file, number, seconds in lines:
@@ -109,7 +112,7 @@ def of_lines(lines: Iterable[tuple[str, str, int, float]]) -> Profile:
 
 
 def changes(base: Profile, head: Profile) -> list[Change]:
-    """All operators of both, those with the largest difference first."""
+    """The changes of all operators of both, the largest first."""
     nothing = Spent()
     each = [
         Change(*key, base.operators.get(key, nothing), head.operators.get(key, nothing))
@@ -127,7 +130,7 @@ def _exclusive(spans: Sequence[Span], calls: Sequence[Span]) -> Iterator[tuple[i
     for thread in threads.values():
         thread.sort(key=lambda span: (span.start, -span.seconds))
         exclusive = [span.seconds for span in thread]
-        # The numbers of the operators that have begun and not ended.
+        # Numbers of the operators that have begun and not ended, the outermost first.
         begun: list[int] = []
         for number, span in enumerate(thread):
             while begun and thread[begun[-1]].start + thread[begun[-1]].seconds <= span.start:

@@ -1,4 +1,4 @@
-"""What made a regression that a gate has found."""
+"""The parts of head that made a regression, after a gate has found it."""
 
 import shlex
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def sentences_on(regression: Regression, tell: Callable[[str], None]) -> list[st
     """Search for the parts of head that made a regression, and say which they are.
 
     Args:
-        tell: called with how many pairs were played, after each comparison.
+        tell: called after each comparison with the number of pairs that it played.
 
     Raises:
         UserError: a side cannot be measured, or nothing that the subject uses differs.

@@ -1,4 +1,4 @@
-"""What `fwbench bisect` and `fwbench explain` share: options, what they measure, and the end."""
+"""The common part of `fwbench bisect` and `fwbench explain`: options, what to measure, last sentence, exit code."""
 
 import argparse
 import re
@@ -27,20 +27,20 @@ from fwbench.suite.selection import pythons
 
 _ENDED_EARLY = 1
 
-# A path may hold two dots, too, at its beginning or behind a slash.
+# Two dots at the beginning of a path or behind a slash are part of the path, not of a range.
 _RANGE = re.compile(r"(?P<base>(?P<name>[^\s=]+==)?\S*[^\s./])\.\.(?P<head>[^\s./]\S*)")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be searched with.
+    """A search as the user asked for it.
 
     Attributes:
-        others: interpreters of workers by framework, where a framework has one of its own.
+        others: interpreters of workers by framework, for frameworks with an interpreter of their own.
         python: the interpreter of the subject's processes.
-        playing: what plays pairs of the subject.
-        end: when the search is over, by `time.monotonic`.
-        metric: that is searched by, of `PAIRED`.
+        playing: a context that gives the subject's `Players`.
+        end: the time by `time.monotonic` at which the search is over.
+        metric: the metric to search by, one of `PAIRED`.
     """
 
     subject: Subject
@@ -55,7 +55,7 @@ class Asked:
 def ends(first: str, others: Sequence[str]) -> tuple[str, str, list[str]]:
     """BASE and HEAD, given as `BASE..HEAD` or as two words, and the words behind them.
 
-    Of releases that is `NAME==A..B`, or `NAME==A` and `NAME==B`.
+    Releases are given as `NAME==A..B`, or as `NAME==A` and `NAME==B`.
 
     Raises:
         UserError: there is no HEAD.
@@ -93,7 +93,7 @@ def declare(parser: argparse.ArgumentParser, behind: str) -> None:
 
 
 def asked(options: argparse.Namespace) -> Asked:
-    """What the options name.
+    """The search that the options ask for.
 
     Raises:
         UserError: there is no such test or workload, it takes no turns, or nothing here can measure it.
@@ -137,13 +137,13 @@ def _refuse_uncounted(metric: str, device: str) -> None:
 
 
 def refuse_own(subject: Subject, top: Path, package: Path | None) -> None:
-    """Refuse a model of fwbench's own where fwbench is not part of the repository, as no change in it can be seen.
+    """Refuse a model of fwbench's own if the repository does not hold fwbench, as none of its commits can change it.
 
     Args:
-        package: fwbench's folder in the repository; None: it is installed.
+        package: fwbench's folder in the repository; None: fwbench is installed from elsewhere.
 
     Raises:
-        UserError: it is that.
+        UserError: the subject is such a model.
     """
     if isinstance(subject, Workload) and subject.model in CATALOG and package is None:
         raise UserError(
@@ -153,10 +153,10 @@ def refuse_own(subject: Subject, top: Path, package: Path | None) -> None:
 
 
 def effort(search: Search, seconds: float, wrong: str) -> str:
-    """The last sentence: what the search took, and how often such a search errs.
+    """The last sentence: the effort of the search, and the share of such searches that err.
 
     Args:
-        wrong: what a search errs in.
+        wrong: the noun for what a wrong search names, such as `part`.
     """
     count, played = len(search.compared), sum(compared.pairs for compared in search.compared)
     return (

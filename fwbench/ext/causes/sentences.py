@@ -23,7 +23,7 @@ def pairs(count: int) -> str:
 
 
 def parts(workload: str, titles: Sequence[str], not_restorable: Sequence[str]) -> list[str]:
-    """What is to be put back, and what cannot be."""
+    """List the parts that will be put back, and the differences that cannot be put back separately."""
     count = len(titles)
     lines = [f"{workload}: {count} part{'s' * (count != 1)} that may make a difference"]
     lines += [f"  {number}. {title}" for number, title in enumerate(titles, start=1)]
@@ -63,7 +63,7 @@ def sentences(explanation: Explanation, device: str) -> list[str]:
 
 
 def _skipped(reasons: Mapping[int, str]) -> list[str]:
-    """Which parts, put back, made a HEAD that cannot be measured, and why the first of these cannot."""
+    """A sentence on the parts that, once put back, made HEAD unmeasurable, with the reason for the first of them."""
     if not reasons:
         return []
     each = [_numbers(range(1, number + 1)) for number in sorted(reasons)]
@@ -77,12 +77,12 @@ def _numbers(numbers: range) -> str:
 
 
 def _turned(stretch: Stretch) -> Stretch:
-    """The change from base to head, where the search has that from head to base."""
+    """The change from base to head; the search has it from head to base."""
     return dataclasses.replace(stretch, change=-stretch.change, low=-stretch.high, high=-stretch.low)
 
 
 def _why(explanation: Explanation, step: Stretch, device: str) -> str:
-    """What the part does to the program."""
+    """A clause on the part's effect on the program; empty if a program is unknown."""
     base, head = (explanation.programs.get(number) for number in (step.last, step.first))
     if base is None or head is None:
         return ""

@@ -29,7 +29,7 @@ Subject = Workload | PlainTest
 
 
 class Players(Protocol):
-    """Makes what plays pairs of two sides, which has the method `play` of `Pairs`."""
+    """Makes a player of two sides' pairs, an object with the method `play` of `Pairs`."""
 
     def __call__(self, base: Side, head: Side, *, profiled: bool, metric: str) -> Any: ...
 
@@ -39,7 +39,7 @@ def of_workload(workload: Workload, models: Mapping[str, Model], here: Machine) 
     """Players of a workload, until the context ends.
 
     Args:
-        models: by name.
+        models: the models by name.
     """
     with Servers() as servers:
         device = workload.device
@@ -59,7 +59,7 @@ def of_plain(called: Invocation) -> Iterator[Players]:
     """Players of plain tests.
 
     Args:
-        called: how pytest is to be called.
+        called: the way to call pytest.
     """
 
     def pairs(base: Side, head: Side, *, profiled: bool, metric: str) -> PlainPairs:
@@ -78,11 +78,11 @@ class Series:
         title: returns a state's title for its number.
         end: the value of `time.monotonic` from which on no pair begins.
         profiled: whether each state's first process is profiled at its end.
-        metric: the one that is compared, of `PAIRED`.
+        metric: the metric to compare, one of `PAIRED`.
 
     Attributes:
-        described: what each state's first process reported (program, outputs, settings, sources, latency in seconds,
-            and if it is profiled spans, or a plain test's profile), by the state's number.
+        described: by the state's number, the report of each state's first process: program, outputs, settings, sources,
+            latency in seconds; if it is profiled, also spans, or a plain test's profile.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Series:
         self._seconds = 0.0
 
     def differing(self) -> dict[tuple[int, int], str]:
-        """What differs between the outputs of two measured states with none between them, by their numbers."""
+        """The differences in outputs between neighbours among the measured states, by the two states' numbers."""
         told = {}
         for states in itertools.pairwise(sorted(self.described)):
             first, last = (self.described[number].get("outputs", {}) for number in states)
@@ -151,7 +151,7 @@ class Series:
         return played.differences[self._metric]
 
     def _undisturbed(self) -> Pair | Fault:
-        """Play a fresh pair, again if somebody else was on the GPU or heat held its clocks down.
+        """Play a fresh pair; play again if another process was on the GPU or heat held its clocks down.
 
         Raises:
             OverError: each of several pairs was disturbed.
@@ -173,10 +173,10 @@ class Series:
         return {"threshold": PAIRED[self._metric].share, "exact": exact}
 
     def _lacking(self, pair: Pair) -> Fault | None:
-        """The fault of a side that does not yield the metric; None: both do.
+        """The fault of a side that does not yield the metric; None if both sides yield it.
 
         Raises:
-            UserError: neither does, in the first pair of all.
+            UserError: neither side yields it, in the first pair of all.
         """
         if self._metric in pair.differences:
             return None

@@ -1,4 +1,4 @@
-"""Where the difference of two sides goes: a table of operators, and traces that Perfetto opens."""
+"""The difference of two sides, operator by operator: a table for readers, and traces that Perfetto opens."""
 
 import json
 import math
@@ -116,13 +116,13 @@ def _signed(seconds: float) -> str:
 
 
 def _described(change: Change) -> str:
-    """Name, shapes and place, as in `mul 8x64x384, 8x64x384 (mine/ops.py:9)`."""
+    """The operator's name, shapes and place, as in `mul 8x64x384, 8x64x384 (mine/ops.py:9)`."""
     place = (change.head.place or change.base.place).rpartition("-packages/")[2]
     shapes = line(change.shapes, _WIDTH)
     return " ".join(filter(None, (line(change.name, _WIDTH), shapes, f"({line(place)})" if place else "")))
 
 
 def _function(change: Change) -> str:
-    """Name and place, as in `count (src/words.py:12)`."""
+    """The function's name and place, as in `count (src/words.py:12)`."""
     place = (change.head.place or change.base.place).rpartition("-packages/")[2]
     return f"{line(change.name, _WIDTH)}{f' ({line(place)})' if place else ''}"

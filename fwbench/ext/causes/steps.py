@@ -38,7 +38,7 @@ _MOST_LEADING = 16
 # The fewest pairs that have a 95 % interval.
 _CERTAIN = 6
 
-# How often the whole is halved despite equal ends: before any comparison differs, and afterwards.
+# The number of times that the whole is halved despite equal ends: before any comparison differs, and afterwards.
 _HALVINGS = (2, 4)
 
 # Plays one fresh pair of two states; returns the log of the second one's value over the first's.
@@ -88,7 +88,7 @@ class Search:
     """A search for steps.
 
     Args:
-        states: how many there are.
+        states: the number of states.
         play: plays a pair; the earlier state comes first.
         tell: called with each comparison when it is done.
         played: differences of the first and the last state, in pairs that were played before.
@@ -147,7 +147,7 @@ class Search:
 
     @property
     def halvings(self) -> int:
-        """How often the whole is halved despite equal ends; parts of that size may hide changes that cancel out."""
+        """The number of halvings despite equal ends; in parts of the resulting size, changes may cancel out unseen."""
         return _HALVINGS[any(each.differs for each in self.compared)]
 
     @property
@@ -226,7 +226,7 @@ class Search:
     def _verdict(
         self, differences: Sequence[float], level: float, most: int
     ) -> Literal["open", "different", "equal", "undecided"]:
-        """What a comparison's pairs say.
+        """The verdict that a comparison's pairs allow; `open` if it needs further pairs.
 
         Args:
             level: the largest chance that unchanged states come out different.

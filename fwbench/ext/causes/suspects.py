@@ -1,8 +1,8 @@
 """Lists the differences between two sides, and makes sides between them: head with some of its differences put back.
 
-A part is what can be put back by machine: lines of a changed file, other changed files, an environment variable, an
-installed distribution, the interpreter. Each is put back without touching the user's repository or environments: files
-in checkouts, distributions by a folder of links that comes first in the import path.
+A part is a difference that a machine can put back: lines of a changed file, other changed files, an environment
+variable, an installed distribution, the interpreter. Putting it back never touches the user's repository or
+environments: files change in checkouts, and a folder of links, first in the import path, replaces distributions.
 """
 
 import functools
@@ -20,7 +20,7 @@ from fwbench.models.project import Project
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
 from fwbench.worker.turns.sides import Side, named, own, placed
 
-# Not a release, NAME==VERSION.
+# NAME=VALUE; NAME==VERSION is a release instead.
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(?!=[\w.!+]+\Z)(.*)", re.DOTALL)
 
 
@@ -32,7 +32,7 @@ class Stated:
         text: what the user gave.
         revision: the hash of the commit that holds its files, or WORKING_TREE; None: files are not compared.
         python: its interpreter; None: the one that the framework has here.
-        variables: of its processes' environment, besides those that all have.
+        variables: environment variables of its processes, besides those that all processes have.
     """
 
     text: str
@@ -46,10 +46,10 @@ class Draft:
     """The parts that are put back so far.
 
     Attributes:
-        lines: numbers of changes, by the path of their file.
-        files: paths of files in whole.
-        distributions: their names.
-        variables: the environment's.
+        lines: by a file's path, the numbers of its changes that are put back.
+        files: paths of files that are put back in whole.
+        distributions: names of distributions.
+        variables: the environment variables of the draft.
         python: the interpreter, once it is base's.
     """
 
@@ -65,7 +65,7 @@ class Suspect:
     """A part in which the sides differ.
 
     Attributes:
-        title: what it is, for readers, as in "with ... as in base".
+        title: a noun phrase for readers, which fits into "with ... as in base".
         undo: puts the part back in a draft.
     """
 
@@ -80,8 +80,8 @@ def resolve(base: str, head: str, top: Path | Absent, here: str) -> tuple[Stated
         base, head: each is split into words as a shell does. A word is a revision, `.` for the working tree, an
             interpreter, a release (`NAME==VERSION`) or a variable (`NAME=VALUE`). A side may have one revision, one
             interpreter or release, and any number of variables.
-        top: of the user's repository.
-        here: the interpreter that a release is put over.
+        top: the root of the user's repository.
+        here: the interpreter over which a release is installed.
 
     Raises:
         UserError: a word is none of these, or the sides cannot differ.
@@ -135,12 +135,12 @@ class Between:
 
     Args:
         stated: base and head.
-        top: of the user's repository, or its project's root folder.
+        top: the root of the user's repository, or of the project.
         python: the interpreter of a side that names none.
-        folder: for checkouts and links; whoever calls removes it.
+        folder: the folder for checkouts and links; the caller removes it.
 
     Attributes:
-        checkouts: of revisions; None: files are not compared.
+        checkouts: checkouts of revisions; None: files are not compared.
         suspects: the parts, in the order in which they are put back; none until `find` has found them.
     """
 
@@ -223,10 +223,10 @@ class Between:
         """Find the suspects.
 
         Args:
-            sources: of head and base, digests of the repository's modules that their processes have loaded, by path.
+            sources: for head and for base, digests by path of the repository's modules that their processes loaded.
 
         Returns:
-            What differs and cannot be put back by machine, a phrase each.
+            A phrase for each difference that cannot be put back separately.
         """
         loaded = {path for each in sources for path in each}
         distributions, told = self._distributions()
@@ -263,7 +263,7 @@ class Between:
                 )
 
     def _distributions(self) -> tuple[list[Suspect], list[str]]:
-        """The suspects, and what cannot be put back separately."""
+        """The suspects among distributions and interpreter, and the differences that cannot be put back separately."""
         if self._base.python == self._head.python:
             return [], []
         before, after = (side.python or self._python for side in (self._base, self._head))

@@ -1,4 +1,4 @@
-"""`fwbench ci`: what a workflow of GitHub Actions runs, so that its own steps are a line each."""
+"""`fwbench ci`: the commands that a workflow of GitHub Actions runs, so that each of its own steps is one line."""
 
 import argparse
 import json
@@ -18,10 +18,10 @@ from fwbench.record import files
 from fwbench.report import outcome_file, verdicts
 from fwbench.worker.client.interrupts import Ended
 
-# What a run leaves in its folder.
+# The file of the outcome in a run's folder.
 _SUMMARY = "summary.json"
 
-# Where an event names the commit to compare with.
+# By event, the keys under which it names the commit to compare with.
 _BASES = {
     "pull_request": ("pull_request", "base", "sha"),
     "push": ("before",),
@@ -76,7 +76,8 @@ def _duet(options: argparse.Namespace) -> int:
         print(f"fwbench: {error}", file=sys.stderr)
         why = f"pytest ended with exit code {code}, and its summary cannot be read."
     text = _told(outcome, why)
-    # Without these files the next workflow would take the folder for whole; GitHub's page is for readers alone.
+    # If one of these files cannot be written, the exit code changes: the next workflow would take the folder for whole
+    # without it. GitHub's page is for readers alone.
     left = {"summary.md": text, "badge.json": json.dumps(verdicts.badge(outcome))}
     if not all(_leave(files.write, options.output / name, written) for name, written in left.items()):
         code = code or UserError.EXIT_CODE
@@ -86,7 +87,7 @@ def _duet(options: argparse.Namespace) -> int:
 
 
 def _leave(write: Callable[[Path, str], None], path: Path, text: str) -> bool:
-    """Write a file, or say why not; pytest's exit code is not to be lost over it."""
+    """Write a file, or print why it cannot be written; this must not hide pytest's exit code."""
     try:
         write(path, text)
     except OSError as error:
@@ -96,7 +97,7 @@ def _leave(write: Callable[[Path, str], None], path: Path, text: str) -> bool:
 
 
 def _run(command: Sequence[str]) -> int:
-    """pytest's exit code, however long it takes. What ends this process is for pytest to end by, in order."""
+    """Run pytest and return its exit code. A signal that ends this process is passed on, so pytest ends in order."""
     try:
         started = subprocess.Popen(command)
     except OSError as error:
@@ -140,12 +141,12 @@ def _found(summary: Path) -> Outcome | None:
     Raises:
         UserError: the file is no summary.
     """
-    # pytest makes an empty one before it measures, to see that it can.
+    # pytest makes an empty file before it measures, to see that it can write there.
     return outcome_file.read(summary) if summary.exists() and summary.stat().st_size else None
 
 
 def _told(outcome: Outcome | None, otherwise: str) -> str:
-    """What was found, or that nothing was: an older comment must not stand for this commit."""
+    """The outcome in Markdown, or that nothing was compared: an older comment must not stand for this commit."""
     return verdicts.markdown(outcome) if outcome else f"**fwbench: nothing was compared.** {otherwise}\n"
 
 
@@ -157,7 +158,7 @@ def _split(arguments: str) -> list[str]:
 
 
 def _of_event(name: str, data: Mapping[str, Any]) -> str:
-    """The commit to compare with, present in this clone."""
+    """The commit that the event compares with, fetched into this clone."""
     if name == "pull_request_target":
         raise UserError(
             "pull_request_target would run a stranger's code with a token that may write: use on: pull_request, and "
@@ -172,8 +173,8 @@ def _of_event(name: str, data: Mapping[str, Any]) -> str:
 
 
 def _of_pull_request(tip: str, head: str | None) -> str:
-    """What its branch began from, so that what else has happened to the base's branch since is on both sides."""
-    # As the object has them: in a shallow clone `git log` knows no parents.
+    """The commit from which HEAD differs by the pull request alone, not by other changes to the base's branch."""
+    # The parents as the commit's object lists them: in a shallow clone `git log` knows none.
     parents = [
         line.removeprefix("parent ") for line in _git("cat-file", "-p", "HEAD").splitlines() if line[:7] == "parent "
     ]
@@ -190,7 +191,7 @@ def _of_pull_request(tip: str, head: str | None) -> str:
 
 
 def _named(revision: str) -> str:
-    """A revision of the clone, or else of its origin."""
+    """The commit of a revision of the clone, or else of its origin."""
     commit = git.commit(Path.cwd(), revision)
     if commit is None:
         depth = ["--depth=1"] if _is_shallow() else []
@@ -205,9 +206,9 @@ def _named(revision: str) -> str:
 
 
 def _fetched(commit: str) -> str:
-    """A commit, after it was fetched where the clone has it not: actions/checkout brings one commit alone."""
+    """Fetch a commit if the clone lacks it, as actions/checkout brings one commit alone; return its name."""
     if git.commit(Path.cwd(), commit) is None:
-        # Into a whole clone no depth: it would cut off the history that is there.
+        # A whole clone is fetched into without a depth, which would cut off the history that is there.
         depth = ["--depth=1"] if _is_shallow() else []
         _git("fetch", "--quiet", "--no-tags", *depth, "origin", commit)
     return commit

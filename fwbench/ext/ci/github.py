@@ -1,6 +1,6 @@
-"""What `fwbench ci` must know of GitHub: the event that a workflow runs for, and comments of its pull requests.
+"""GitHub's part in `fwbench ci`: the event that a workflow runs for, and comments on its pull requests.
 
-Whatever a stranger could choose of an event, such as the name of a branch, is data here: it never reaches a shell.
+Whatever a stranger can choose in an event, such as the name of a branch, is data here: it never reaches a shell.
 """
 
 import json
@@ -18,28 +18,28 @@ from typing import Any
 from fwbench.errors import UserError
 from fwbench.record import files
 
-# By it our own comment is found again; nobody sees it.
+# Marks our own comment, to find it again; readers do not see it.
 MARKER = "<!-- fwbench -->"
 # GitHub takes 65,536 characters.
 _LONGEST = 60_000
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _A_PAGE = 100
-# Far more pages of comments than anybody reads; a server that repeats itself has no last one.
+# The most pages that are read, far more comments than anybody reads; a server that repeats itself has no last page.
 _PAGES = 100
-# Seconds for an answer, and bytes of it. GitHub's events and answers have some hundred kilobytes.
+# The most seconds for an answer, and the most bytes of it. GitHub's events and answers have some hundred kilobytes.
 _DEADLINE = 60.0
 _LARGEST = 32 * 2**20
 
 
 class RefusedError(Exception):
-    """GitHub does not let this token do what was asked; a fork's may only read."""
+    """GitHub does not let this token do what was asked; a fork's token may only read."""
 
 
 def event() -> tuple[str, Mapping[str, Any]]:
-    """The name of the event that the workflow runs for, and what GitHub says of it; empty outside of a workflow.
+    """The name and the data of the event that the workflow runs for; empty outside of a workflow.
 
     Raises:
-        UserError: what should say so cannot be read.
+        UserError: the file of the data cannot be read, or holds no event.
     """
     name, path = os.environ.get("GITHUB_EVENT_NAME", ""), os.environ.get("GITHUB_EVENT_PATH")
     if not name or not path:
@@ -55,26 +55,27 @@ def event() -> tuple[str, Mapping[str, Any]]:
 
 
 def within(data: object, *keys: str) -> Any:
-    """What GitHub says under these keys, one in the other; None where it says nothing of that kind."""
+    """The value under these keys, each within the one before; None if there is none."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data
 
 
 def sha(value: object) -> str | None:
-    """A commit's name; None where it is none, or stands for no commit."""
+    """The value as a commit's name; None if it is no such name, or the one that stands for no commit."""
     text = str(value)
     return text if _SHA.fullmatch(text) and text.strip("0") else None
 
 
 def pull_requests(name: str, data: Mapping[str, Any]) -> list[int]:
-    """The open pull requests that an event is about, as far as they are still where they were.
+    """The numbers of the open pull requests that an event is about.
 
-    Of another workflow's run GitHub names none where it is of a fork, so those are asked for whose head is the run's
-    commit. The files that the run has left are not asked: a fork can write anything there.
+    For another workflow's run, GitHub names no pull request of a fork. So it is asked for the open ones of the run's
+    branch, and those count whose head still is the run's commit. The files that the run has left are not asked: a fork
+    can write anything there.
 
     Raises:
-        UserError: the event is about none.
+        UserError: events of this kind are about none.
     """
     if name == "pull_request":
         return [_number(within(data, "pull_request", "number"))]
@@ -92,19 +93,19 @@ def pull_requests(name: str, data: Mapping[str, Any]) -> list[int]:
 
 
 def comment(number: int, text: str) -> str:
-    """Say something under a pull request, in the place of what was said there before.
+    """Comment on a pull request, in place of our earlier comment.
 
     Returns:
         The comment's address.
 
     Raises:
-        RefusedError: the token may not.
+        RefusedError: the token may not comment.
     """
     if len(text) > _LONGEST:
         text = text[: text.rindex("\n", 0, _LONGEST)] + "\n\nThe rest is in the summary of the job."
     body = {"body": f"{MARKER}\n{text}"}
     for candidate in _all(f"issues/{number}/comments?"):
-        # Anybody can write the marker, and nobody's comment but our own must be lost.
+        # Anybody can write the marker, and only our own comment may be replaced.
         if str(within(candidate, "body")).startswith(MARKER) and within(candidate, "user", "type") == "Bot":
             return _address(_ask("PATCH", f"issues/comments/{_number(within(candidate, 'id'))}", body))
     return _address(_ask("POST", f"issues/{number}/comments", body))
@@ -161,7 +162,7 @@ def _ask(method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
     except OSError as error:
         raise UserError(f"GitHub cannot be asked at {api} ({error})") from None
     except (ValueError, HTTPException, RecursionError) as error:
-        # Not in its own words, which may quote the token.
+        # Not in the error's own words, which may quote the token.
         raise UserError(f"GitHub cannot be asked at {api}: {asked} ended with {type(error).__name__}") from None
 
 

@@ -29,7 +29,7 @@ class LostError(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a slot runs.
+    """The place of a slot: one accelerator of a node.
 
     Attributes:
         node: the engine's name of the node.

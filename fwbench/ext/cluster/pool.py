@@ -1,4 +1,4 @@
-"""Hands workloads to the accelerators of an engine, and measures again what was lost with one of them."""
+"""Hands workloads to the accelerators of an engine, and measures a workload again if its accelerator is lost."""
 
 import dataclasses
 import os

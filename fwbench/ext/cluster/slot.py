@@ -19,7 +19,7 @@ from fwbench.worker.client.workers import Workers
 
 @dataclass(frozen=True)
 class Description:
-    """What a slot says of itself.
+    """A slot's description of itself.
 
     Attributes:
         accelerator: the GPU's UUID, or its CPUs.

@@ -1,4 +1,4 @@
-"""Trends over all saved runs, and where they have changed."""
+"""Trends over all saved runs, and their changes."""
 
 from fwbench.extensions import Extension
 

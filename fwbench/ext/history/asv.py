@@ -23,7 +23,7 @@ _MACHINE = "machine.json"
 
 
 class _Results(msgspec.Struct):
-    """A file of results, as far as it is read; `date` is the commit's, in milliseconds."""
+    """The fields that are read from a file of results; `date` is the commit's, in milliseconds."""
 
     commit_hash: bounds.TEXT
     date: Annotated[float, Meta(ge=0, le=4e12)]
@@ -33,7 +33,7 @@ class _Results(msgspec.Struct):
 
 
 def holds_results(folder: Path) -> bool:
-    """Whether it is a results folder of asv's."""
+    """True if the folder is a results folder of asv's."""
     return any(folder.glob(f"*/{_MACHINE}"))
 
 
@@ -77,5 +77,5 @@ def _times(name: str, row: dict[str, Any]) -> Iterator[Plain]:
         # A combination that failed is null, and one that was skipped is not a number.
         if isinstance(value, float) and bounds.LEAST <= value <= bounds.MOST:
             full = f"{name}({', '.join(map(str, of))})" if axes else name
-            # Of another version its code was another, so that asv compares none of its times.
+            # Another version means other code of the benchmark, so asv does not compare times of two versions.
             yield Plain(full, None, (), {"median": value, "version": row.get("version")})

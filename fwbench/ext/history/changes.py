@@ -1,14 +1,14 @@
-"""Where a series of runs has changed: levels that lie apart, and slow drifts from one to another.
+"""The changes of a series of runs: steps between levels that lie apart, and slow drifts from one to another.
 
 Values are logarithms, so that differences are ratios. A single run is a replicate here, whatever happened inside it.
 
-    spikes        one or two runs that lie apart from those around them: left out, as nothing lasts
+    spikes        one or two runs that lie apart from those around them: left out, as they do not last
     candidates    the cheapest division into levels, by ruptures: exact dynamic programming (Killick, Fearnhead and
                   Eckley 2012, Journal of the American Statistical Association 107, 1590-1598)
     three voters  t-tests of a step, of a line from end to end and of a ramp between any two runs, corrected for the
-                  places that each chooses from and for runs that resemble the run before; without a vote a candidate
+                  places that each chooses from and for runs that resemble the run before; a candidate without a vote
                   is taken out
-    shapes        a change is a step or a ramp; where one ramp explains clearly better what steps do, it is a drift
+    shapes        a change is a step or a ramp; if one ramp explains the values clearly better than steps, it is a drift
 """
 
 import math
@@ -26,11 +26,11 @@ Values = NDArray[np.float64]
 # A level has at least so many runs.
 LEAST_RUNS = 3
 
-# Chance that any voter finds a change between two others where there is none; confidence of intervals.
+# The chance that any voter finds a change between two others where there is none; and the confidence of intervals.
 _ALPHA = 0.001
 _CONFIDENCE = 0.95
 
-# What one more level costs the candidates, as a multiple of the noise's variance times log(n); voters follow.
+# The penalty of one more level among the candidates, as a multiple of the noise's variance times log(n); voters follow.
 _PENALTY = 2.0
 
 # A spike differs by more than so many standard deviations from the median of the runs around it.
@@ -43,7 +43,7 @@ _DRIFT = 3
 # Association 90, 773-795).
 _CLEARLY = 6.0
 
-# Places at which a ramp may begin or end are thinned to so many.
+# The most places at which a ramp may begin or end; more are thinned.
 _PLACES = 60
 
 
@@ -54,8 +54,8 @@ class Change:
     Attributes:
         before: place of the last run at the old level.
         after: place of the first run at the new one.
-        size: of the change, of logarithms.
-        interval: of the size, at 95 %, for a change at this place.
+        size: the new level less the old one, of logarithms.
+        interval: the size's interval at 95 %, for a change at this place.
     """
 
     before: int
@@ -65,13 +65,13 @@ class Change:
 
     @property
     def drift(self) -> bool:
-        """Whether it came slowly."""
+        """True if the change came slowly."""
         return self.after - self.before >= _DRIFT
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a series holds.
+    """The changes and the spikes of a series.
 
     Attributes:
         spikes: places of runs that stand alone.
@@ -86,7 +86,7 @@ class _Ramp:
     """A change between two places, as it fits best: `after` is `before` + 1 for a step.
 
     Attributes:
-        rest: what is left unexplained, a sum of squares.
+        rest: the sum of squares that it leaves unexplained.
     """
 
     before: int
@@ -96,7 +96,7 @@ class _Ramp:
     rest: float
 
     def risen(self, count: int) -> Values:
-        """The share of the change that each of so many runs has."""
+        """The share of the change that each of `count` runs has."""
         return np.clip((np.arange(count) - self.before) / (self.after - self.before), 0, 1)
 
     def lever(self, count: int) -> float:
@@ -110,8 +110,8 @@ def find(values: Sequence[float], floor: float, least: float) -> Changes:
 
     Args:
         values: logarithms, in the order of the runs.
-        floor: standard deviation between runs of unchanged code that must be reckoned with, of logarithms.
-        least: smallest change that counts, of logarithms.
+        floor: the least standard deviation that is assumed between runs of unchanged code, of logarithms.
+        least: the smallest change that counts, of logarithms.
     """
     every = np.asarray(values, np.float64)
     if len(every) < 2 * LEAST_RUNS:
@@ -130,26 +130,26 @@ def find(values: Sequence[float], floor: float, least: float) -> Changes:
 
 
 def _noise(values: Values) -> float:
-    """Standard deviation between neighbours, of which a few changes and spikes make no difference."""
+    """Standard deviation of a run, from neighbours' median difference, which a few changes and spikes hardly move."""
     return float(np.median(np.abs(np.diff(values))) / 0.6745 / math.sqrt(2))
 
 
 def _alone(values: Values, place: int, noise: float) -> bool:
-    """Whether a run lies apart from most of those around it (Hampel's filter); three that lie together do not."""
+    """True if a run lies apart from most of those around it (Hampel's filter); three that lie together do not."""
     width = 2 * LEAST_RUNS - 1
     start = min(max(0, place - LEAST_RUNS + 1), len(values) - width)
     return abs(float(values[place] - np.median(values[start : start + width]))) > _SPIKE * noise
 
 
 def _candidates(values: Values, noise: float) -> list[int]:
-    """Where levels would begin in the cheapest division."""
+    """The places at which levels begin in the cheapest division."""
     search = ruptures.KernelCPD(kernel="linear", min_size=LEAST_RUNS).fit(values.reshape(-1, 1))
     ends: list[int] = search.predict(pen=_PENALTY * noise**2 * math.log(len(values)))
     return ends[:-1]
 
 
 def _confirmed(values: Values, cuts: list[int], floor: float, least: float) -> list[int]:
-    """The cuts that have a vote: the weakest goes until all have one."""
+    """The cuts that stand: the weakest goes until each has a vote and a size of at least `least`."""
     while cuts:
         edges = [0, *cuts, len(values)]
         error = _error(values, edges, floor)
@@ -167,7 +167,7 @@ def _confirmed(values: Values, cuts: list[int], floor: float, least: float) -> l
 
 
 def _error(values: Values, edges: Sequence[int], floor: float) -> float:
-    """Standard deviation of a run about its level over the whole series, larger where runs resemble the run before."""
+    """Standard deviation of a run about its level over the whole series, larger if runs resemble the run before."""
     rests = np.concatenate([values[i:j] - np.mean(values[i:j]) for i, j in pairwise(edges)])
     degrees = max(1, len(values) - len(edges) + 1)
     squares = float(rests @ rests)
@@ -176,7 +176,7 @@ def _error(values: Values, edges: Sequence[int], floor: float) -> float:
 
 
 def _resembling(rests: Values, levels: int) -> float:
-    """How much larger errors are because runs resemble the run before, by the lag-1 autocorrelation of residuals."""
+    """The factor by which errors grow as runs resemble the run before, from the residuals' lag-1 autocorrelation."""
     squares = float(rests @ rests)
     # Residuals of short levels resemble each other less than the runs do.
     alike = (float(rests[1:] @ rests[:-1]) / squares if squares else 0.0) + levels / len(rests)
@@ -185,7 +185,7 @@ def _resembling(rests: Values, levels: int) -> float:
 
 
 def _rest(*levels: Values) -> float:
-    """What levels leave unexplained, a sum of squares."""
+    """The sum of squares that levels leave unexplained."""
     return float(sum(np.sum((level - level.mean()) ** 2) for level in levels))
 
 
@@ -206,7 +206,7 @@ def _chance(left: Values, right: Values, error: float, floor: float) -> float:
 
 
 def _shaped(values: Values, cuts: Sequence[int], floor: float) -> list[Change]:
-    """Steps and drifts: neighbours that one ramp explains as well become one."""
+    """The changes at these cuts; neighbouring cuts that one ramp explains clearly better become one change."""
     edges = [0, *cuts, len(values)]
     spans = [(start, end, [cut]) for start, cut, end in zip(edges, cuts, edges[2:], strict=False)]
     place = 0
@@ -222,7 +222,7 @@ def _shaped(values: Values, cuts: Sequence[int], floor: float) -> list[Change]:
 
 
 def _one_ramp(values: Values, cuts: Sequence[int], floor: float) -> bool:
-    """Whether one ramp explains the values clearly better than these steps, by the Bayesian information criterion."""
+    """True if one ramp explains the values clearly better than these steps, by the Bayesian information criterion."""
     edges = [0, *cuts, len(values)]
     levels = [values[i:j] for i, j in pairwise(edges)]
     means = [float(level.mean()) for level in levels]
@@ -233,7 +233,7 @@ def _one_ramp(values: Values, cuts: Sequence[int], floor: float) -> bool:
 
 
 def _criterion(rest: float, values: Values, parameters: int, floor: float) -> float:
-    # What is a quarter of the noise that must be reckoned with explains nothing.
+    # Residuals below a quarter of `floor` count as that: a closer fit explains nothing.
     count = len(values)
     return count * math.log(max(rest / count, (floor / 4) ** 2)) + parameters * math.log(count)
 
@@ -259,7 +259,7 @@ def _fitted(values: Values, begins: NDArray[np.int_], ends: NDArray[np.int_]) ->
 
 
 def _change(values: Values, start: int, cuts: Sequence[int], floor: float) -> Change:
-    """A step or a drift, with its size."""
+    """The change at these cuts: a step or a drift, with its size."""
     ramp = _ramp(values)
     slow = len(cuts) > 1 or (ramp.after - ramp.before >= _DRIFT and _one_ramp(values, [cuts[0] - start], floor))
     count = len(values)

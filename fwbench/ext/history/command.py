@@ -1,4 +1,4 @@
-"""`fwbench history`: what all saved runs say together, from the storage folder alone."""
+"""`fwbench history`: the trends over all saved runs, from the storage folder alone."""
 
 import argparse
 from pathlib import Path

@@ -39,7 +39,7 @@ _Change = tuple[Series, Shift]
 
 
 def lines(history: History) -> list[str]:
-    """For the terminal: what was read, a row a change, and how to measure each again."""
+    """Lines for the terminal: a summary, a row a change, and the commands that measure each again."""
     commands = []
     for names, why, again in _repeated(history):
         commands.append(f"  {line('; '.join(names))}{f' ({line(why)})' if why else ''}")
@@ -82,7 +82,7 @@ def _size(change: _Change) -> str:
 
 
 def _repeated(history: History) -> list[tuple[list[str], str, str]]:
-    """The commands, each with the changes that it measures again, and what to know of it."""
+    """For each command: the changes that it measures again, what to know of it, and the command itself."""
     return [
         ([f"{change[0].workload.id}, {change[0].metric}, {_size(change)}" for change in of], why, again)
         for (again, why), of in grouped(_all(history), lambda change: _again(*change)).items()
@@ -112,7 +112,7 @@ def heading(history: History) -> str:
 
 
 def summary(history: History) -> str:
-    """How much was read and found, in a sentence."""
+    """One sentence: the series and runs that were read, and the number of changes found."""
     first, last = history.runs[0].record.made, history.runs[-1].record.made
     of = f"{len(history.series)} series of {len(history.runs)} runs, {first:%Y-%m-%d} to {last:%Y-%m-%d}"
     unsure = sum(len(series.unsure) for series in history.series)
@@ -205,7 +205,7 @@ def page(histories: Sequence[History], notes: Sequence[str]) -> str:
 
 
 def drawings(history: History) -> list[tuple[Drawing, bool]]:
-    """A figure of each workload that has a trend, with a panel a metric, and whether anything has changed in it."""
+    """A figure for each workload with a trend, a panel a metric; True beside it if anything in it has changed."""
     by_workload = grouped(history.series, lambda series: series.workload)
     figures = [
         (_draw(history, workload, of, f"trend-{place}"), any(series.shifts for series in of))
@@ -235,14 +235,14 @@ def _part(history: History, number: int) -> dict[str, Any]:
         # Figures of the workloads with a change and without, each with its SVG.
         "changed": figures[True],
         "steady": figures[False],
-        # Where series begin anew, and why.
+        # The points at which series begin anew, and the reasons.
         "splits": splits,
         "runs": runs(history),
     }
 
 
 def _draw(history: History, workload: Workload | PlainTest, of: Sequence[Series], key: str) -> Drawing | None:
-    """The trends of one workload, a panel a metric; None where no metric has two points."""
+    """Draw the trends of one workload, a panel a metric; None if no metric has two points."""
     metrics = [metric for metric in CRITERIA if sum(len(series.points) for series in of if series.metric == metric) > 1]
     if not metrics:
         return None
@@ -266,7 +266,7 @@ def _draw(history: History, workload: Workload | PlainTest, of: Sequence[Series]
 
 
 def _panel(axes: Axes, of: Sequence[Series], look: Style) -> None:
-    """One metric: lines between runs that follow each other, never over a gap; changes with their size."""
+    """Draw one metric: lines between runs that follow each other, never over a gap; changes with their size."""
     metric = of[0].metric
     asides = [{point.run.number for point in (*series.spikes, *series.unsure)} for series in of]
     sure = [[p for p in series.points if p.run.number not in aside] for series, aside in zip(of, asides, strict=True)]
@@ -294,7 +294,7 @@ def _panel(axes: Axes, of: Sequence[Series], look: Style) -> None:
 
 
 def _dots(axes: Axes, points: Sequence[Point], look: Style, limits: tuple[float, float], **how: Any) -> None:
-    """Marks of runs; what lies beyond the axis is drawn at its edge."""
+    """Draw the marks of runs; a point beyond the axis is drawn at its edge."""
     heights = np.clip([point.value for point in points], *limits)
     numbers = [point.run.number for point in points]
     axes.plot(numbers, heights, color=look.colour, markersize=3.5, linestyle="", clip_on=False, **how)
@@ -319,7 +319,7 @@ def _mark(axes: Axes, shift: Shift) -> None:
 
 
 def _versions(axes: Axes, series: Series) -> None:
-    """A dotted line, with the version, where the lane's first distribution that differs has another one."""
+    """Draw a dotted line at each update, with the new version of the lane's first distribution that differs."""
     for one, other in zip(series.points, series.points[1:], strict=False):
         if differ := _updates(one, other):
             name, (_, new) = next(iter(differ.items()))
@@ -336,7 +336,7 @@ def _versions(axes: Axes, series: Series) -> None:
 
 
 def _runs(axes: Axes, history: History) -> None:
-    """The axis of runs: commits, or the day where there is none."""
+    """Draw the axis of runs: their days, and their commits if they have one."""
     last = len(history.runs) - 1
     places = sorted({round(step * last / (_MARKS - 1)) for step in range(_MARKS)})
     runs = [history.runs[place] for place in places]

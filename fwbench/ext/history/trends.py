@@ -1,7 +1,7 @@
-"""What many runs of one machine say together: a series for each workload and metric, and where it has changed.
+"""Trends over many runs of one machine: a series for each workload and metric, and its changes.
 
-Runs stand in one series only where a gate would compare them: on another machine, under another setting, profile or
-arithmetic begins another one. Where a run has no value there is a gap, and nothing stands in it.
+One series holds only runs that a gate would compare: another machine, setting, profile or arithmetic begins another
+series. A run without a value leaves a gap, which nothing fills.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from fwbench.record.plain import PlainTest
 from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import Workload
 
-# Standard deviation between runs of unchanged code that is reckoned with however steady a series looks: the least that
-# was seen on two shared cores of what depends on the machine's state, and next to nothing of memory.
+# The standard deviation between runs of unchanged code that is assumed at least, however steady a series looks. For
+# metrics that depend on the machine's state it is the least seen on two shared cores; for memory it is next to nothing.
 _FLOOR, _STEADY = 0.01, 0.001
 
-# So many undisturbed runs on either side tell where a disturbed one would have to lie.
+# The number of undisturbed runs on either side with which a disturbed run is compared.
 _BESIDE = 5
 
-# Throughput is the latency's other side, and a duet measures the latter alone.
+# Throughput has latency's threshold: it is the other side of latency, and a duet measures latency alone.
 _STANDS_FOR = {"throughput": "latency"}
 
 
@@ -40,7 +40,7 @@ class Run:
 
     Attributes:
         number: its place among them, from 0.
-        commit: that was measured; empty where the record does not tell, as a journal.
+        commit: the commit that was measured; empty if the record lacks it, as a journal does.
         dirty: whether it was measured with changes that were not committed.
     """
 
@@ -58,12 +58,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Point:
-    """What one run found.
+    """The value of one run in a series.
 
     Attributes:
-        measurement: None: of a plain benchmark.
-        value: in the metric's SI unit: the geometric mean over processes.
-        lengthened: how many times as long a time can have become by what disturbed it; 1 where nothing did.
+        measurement: the measurement; None for a plain benchmark.
+        value: the geometric mean over processes, in the metric's SI unit.
+        lengthened: the factor by which disturbances can have lengthened a time; 1 if there were none.
     """
 
     run: Run
@@ -79,9 +79,9 @@ class Shift:
     Attributes:
         before: the last point at the old level.
         after: the first one at the new level; of a drift, with points between the two.
-        ratio: of the new level over the old.
-        interval: of the ratio, at 95 %, for a change at this place.
-        worse: whether that is the worse direction.
+        ratio: the new level over the old one.
+        interval: the ratio's interval at 95 %, for a change at this place.
+        worse: whether the metric changed in its worse direction.
     """
 
     before: Point
@@ -97,8 +97,8 @@ class Series:
     """One workload and metric over the runs that can be compared.
 
     Attributes:
-        workload: without the data's path; or a plain benchmark.
-        breaks: what differs from the end of the workload's series before this one; empty for the first.
+        workload: the workload without the data's path, or a plain benchmark.
+        breaks: the differences from the end of the workload's previous series; empty for the first series.
         shifts: in the order of the runs.
         spikes: points that stand alone, and so are no change.
         unsure: points that were disturbed so much that they could lie on the level of those beside them.
@@ -118,7 +118,7 @@ class History:
     """All runs of one machine.
 
     Attributes:
-        machine: None where fwbench's plugin had no part in the records.
+        machine: the machine; None if fwbench's plugin had no part in the records.
         runs: oldest first.
         series: by workload, in the order of the first runs.
     """
@@ -129,7 +129,7 @@ class History:
 
 
 def histories(records: Iterable[Record]) -> list[History]:
-    """What records say, machine by machine; what two of them hold (a saved run and its journal) counts once."""
+    """The histories of the records, one a machine; a measurement that a run and its journal hold counts once."""
     given = [without_harness(record) for record in records]
     plain = {(record.made, record.node): record for record in given if record.plain and not record.measurements}
     machines: list[list[Record]] = []
@@ -234,8 +234,11 @@ def smallest(metric: str) -> Threshold:
 
 
 def _certain(series: Series, place: int) -> float | None:
-    """What a point says for certain: where it was disturbed, of all that it can have been what is nearest to its
-    neighbours; None where it can have been as they are, and so says nothing."""
+    """The point's value; None if it says nothing.
+
+    A disturbed point is an interval; the end nearest to its undisturbed neighbours counts. It says nothing if it has no
+    such neighbours, or if its interval overlaps their range or has no end.
+    """
     point = series.points[place]
     if point.lengthened == 1:
         return point.value

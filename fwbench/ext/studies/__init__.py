@@ -1,4 +1,4 @@
-"""What a study needs: the published tables beside one's own, and one's own in LaTeX."""
+"""Tables for a study: published numbers beside one's own, and one's own report in LaTeX."""
 
 from fwbench.extensions import Extension
 

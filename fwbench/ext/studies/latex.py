@@ -1,7 +1,7 @@
 """Tables and figures in LaTeX, for a paper: booktabs, numbers by siunitx, long tables over several pages (longtable).
 
-What is for a paper's page is as wide as its text; what is for a column of it has fewer columns, and a line above the
-rows of each model in place of a column of models.
+A table or a figure for a paper's page is as wide as its text. A table for a column of the page has fewer columns; a
+line above the rows of each model replaces the column of models.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from fwbench.ext.studies.latex_numbers import Set
 from fwbench.ext.studies.latex_text import escape
 from fwbench.report.tables import Table
 
-# What every document needs that takes in the tables and figures.
+# The preamble of every document that includes the tables and figures.
 PREAMBLE = r"""% What the tables and figures of this folder need: \input it before \begin{document}.
 \usepackage[T1]{fontenc} % fonts in which accents and underscores are characters, which can be copied
 \usepackage{array,booktabs,graphicx,longtable,siunitx}
@@ -23,22 +23,22 @@ PREAMBLE = r"""% What the tables and figures of this folder need: \input it befo
 \providecommand{\fwbenchnote}[1]{\par\smallskip\noindent\begin{minipage}{\linewidth}\scriptsize #1\end{minipage}}
 """
 
-# Rows that a page takes.
+# Rows that fit on a page.
 _PAGE = 40
-# Columns of longer words are broken into lines; the second where there is still no room for the others. And so many
-# characters have room in a line of theirs.
+# Columns of words longer than the first number of characters are broken into lines; longer than the second, if there is
+# still no room for the other columns. And the least number of characters in a line of such a column.
 _LONG, _SHORT = (30, 20), 12
-# Characters that a line takes, as wide as the text and in a column.
+# Characters of a line as wide as the text, and of one in a column.
 _LINE, _NARROW_LINE = 165, 72
 # After these a line may end in a path or a name.
 _BREAKS = re.compile(r"(/|\\_|(?<!\\)[=,]|(?<!\\)\.(?=[a-z]))")
-# Studies number their tables as their papers did; LaTeX numbers ours.
+# The numbers that studies' tables have from their papers; they are left out, as LaTeX numbers ours.
 _NUMBERED = re.compile(r"Table [IVX]+: ")
 
 
 def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> str:
-    """A document that takes in the files: of each part the heading, the sentences before its tables, and the files
-    without their ending."""
+    """Format a document that includes the files: each part's heading, the sentences before its tables, and its files,
+    which are named without their ending."""
     lines = [
         r"\documentclass{article}",
         r"\usepackage[a4paper,landscape,margin=12mm]{geometry}",
@@ -56,11 +56,11 @@ def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[str]
 
 
 def write(table: Table, name: str, origin: str) -> str:
-    """One table as wide as the text, with all that it holds.
+    """Format a table as wide as the text, with all its columns and rows.
 
     Args:
-        name: that no other table of the report has, for its label.
-        origin: where the numbers are from, for its caption.
+        name: a name for its label that no other table of the report has.
+        origin: the origin of the numbers, for its caption.
     """
     columns = _fitted(_columns(table, range(len(table.columns))), _LINE)
     names, body = _row([column.head for column in columns]), _rows(columns)
@@ -83,13 +83,13 @@ def write(table: Table, name: str, origin: str) -> str:
 
 
 def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) -> str:
-    """One table for a column of a paper: its rows under a line for each value of the first column.
+    """Format a table for a column of a paper: its rows under a line for each value of the first column.
 
-    It leaves out empty columns, and axes and words that are the same in all rows, which the caption says instead; the
-    ends of an interval (columns `from` and `to`) stand in one column.
+    Empty columns are left out. Axes and words that are the same in all rows stand in the caption instead. The ends of
+    an interval (columns `from` and `to`) stand in one column.
 
     Args:
-        minor: names of further columns that there is no room for.
+        minor: names of further columns to leave out for lack of room.
     """
     texts = [table.texts(row) for row in table.rows]
     grouped = len({row[0] for row in texts}) < len(texts)
@@ -116,11 +116,11 @@ def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) ->
 
 
 def figure(file: str, name: str, title: str, caption: str, origin: str, narrow: bool) -> str:
-    """A figure, in a column of a paper or over all of its text.
+    """Format a figure as wide as a column of a paper, or as all of its text.
 
     Args:
-        file: of the picture, without its ending, from a folder that `\\graphicspath` names.
-        name: that no other figure of the report has, for its label.
+        file: the picture's path, without its ending, from a folder that `\\graphicspath` names.
+        name: a name for its label that no other figure of the report has.
     """
     kind = "figure" if narrow else "figure*"
     return "\n".join(
@@ -135,7 +135,7 @@ def figure(file: str, name: str, title: str, caption: str, origin: str, narrow: 
 
 
 def _under_lines(rows: Sequence[str], names: Sequence[str], columns: int) -> list[str]:
-    """Rows of one name after the other under a line that says it."""
+    """Put a line with the name above each sequence of rows that have the same name."""
     lines: list[str] = []
     for name, of_name in groupby(zip(names, rows, strict=True), lambda pair: pair[0]):
         lines += [r"\addlinespace"] if lines else []
@@ -158,7 +158,7 @@ def _columns(table: Table, places: Sequence[int]) -> list[Set]:
 
 
 def _fitted(columns: Sequence[Set], line: int) -> list[Set]:
-    """Columns of long words in lines that share what the others leave of the page."""
+    """Break columns of long words into lines; such columns share the width that the others leave."""
     long: list[Set] = []
     taken = 0
     for most in _LONG:
@@ -171,7 +171,7 @@ def _fitted(columns: Sequence[Set], line: int) -> list[Set]:
 
 
 def _broken(column: Set, share: float) -> Set:
-    """A column of words in lines that are this share of the line."""
+    """A column of words, broken into lines of this share of the full width."""
     return dataclasses.replace(
         column,
         shape=rf">{{\raggedright\arraybackslash}}p{{{share:.3f}\linewidth}}",

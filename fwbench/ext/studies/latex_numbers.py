@@ -1,4 +1,4 @@
-"""A column of a table in LaTeX: numbers are siunitx's, under one unit that stands in the column's head."""
+"""A table's columns in LaTeX: numbers for siunitx, all in one unit, which stands in the column's head."""
 
 import math
 import re
@@ -21,8 +21,8 @@ _NAMES = {
     **{"FLOP": r"\flop", "FLOP/s": r"\flop\per\second", "B/s": r"\byte\per\second"},
 }
 
-# By a column's unit the units that its numbers are shown in: each with its size in the column's unit, and siunitx's
-# name for it.
+# By a column's unit, the units in which its numbers can be shown: each with its size in the column's unit, and its name
+# in siunitx.
 _UNITS: dict[str, dict[str, tuple[float, str]]] = {
     **{
         unit: {
@@ -36,19 +36,19 @@ _UNITS: dict[str, dict[str, tuple[float, str]]] = {
     "1": {"": (1.0, ""), "x": (1.0, ""), "%": (1e-2, r"\percent")},
 }
 _SHOWN = re.compile(r"(<= )?(-?[\d,]+(?:\.\d+)?)(e[-+]?\d+)?(?:±([\d.]+))? ?([A-Za-z%/]*)")
-# Shorter words of a head stand side by side, not one below the other.
+# Words of a head stand side by side up to this many characters, even over a narrower column.
 _NARROW = 8
 
 
 @dataclass(frozen=True)
 class Set:
-    """A column as it is set.
+    """A column, ready to be set by LaTeX.
 
     Attributes:
         shape: its letter for `tabular`, with options.
-        head: its name, over its unit where it has one.
-        cells: one a row.
-        width: of the widest, in characters that are seen.
+        head: its name, over its unit if it has one.
+        cells: its cells, one a row.
+        width: the width of the widest cell, in visible characters.
     """
 
     shape: str
@@ -58,7 +58,7 @@ class Set:
 
 
 def choose(columns: Sequence[Column[object]], texts: Sequence[Sequence[str]]) -> dict[str, str]:
-    """For each unit of a table's columns, what most of its numbers are shown in, so that columns can be compared."""
+    """By SI unit, the unit in which most numbers of such columns are shown, so that columns can be compared."""
     shown: dict[str, Counter[str]] = {}
     for row in texts:
         for column, cell in zip(columns, row, strict=True):
@@ -77,11 +77,11 @@ def text(column: Column[object], texts: Sequence[str], shape: str = "l") -> Set:
 
 
 def numbers(column: Column[object], chosen: Mapping[str, str], values: Sequence[Value], texts: Sequence[str]) -> Set:
-    """A column of numbers, as many digits of each as it is shown with; words stand in the place of what is missing.
+    """A column of numbers, each with the digits with which it is shown; words replace a missing number.
 
     Args:
-        chosen: what numbers of each unit are shown in.
-        values, texts: of each row, the number and how it is shown.
+        chosen: by SI unit, the unit to show numbers in.
+        values, texts: for each row, its number, and the text that shows it.
     """
     known = _UNITS.get(column.unit, {})
     matches = [
@@ -91,7 +91,7 @@ def numbers(column: Column[object], chosen: Mapping[str, str], values: Sequence[
     suffixes = {match[5] for match in matches if match}
     if not suffixes:
         return text(column, texts, "r")
-    # Shares, ratios and counts have each their own.
+    # Shares, ratios and counts share the unit 1, so a column with one suffix keeps its own.
     main = suffixes.pop() if column.unit == "1" and len(suffixes) == 1 else chosen[column.unit]
     factor, unit = known[main]
     cells = tuple(
@@ -106,7 +106,7 @@ def numbers(column: Column[object], chosen: Mapping[str, str], values: Sequence[
 
 
 def interval(low: Set, high: Set) -> Set:
-    """Two columns of plain numbers, the ends of an interval, as one; what has no interval has the first one's word."""
+    """Join two columns of plain numbers, the ends of an interval; a row without one has the first column's word."""
     cells = tuple(
         first if first.startswith("{") else rf"\numrange{{{first}}}{{{second}}}"
         for first, second in zip(low.cells, high.cells, strict=True)
@@ -115,7 +115,7 @@ def interval(low: Set, high: Set) -> Set:
 
 
 def _number(match: re.Match[str], value: float, main: str, factor: float) -> str:
-    """A number in the column's unit, for siunitx to read: plain, or in `\\num` what no column can align."""
+    """A number in the column's unit, for siunitx to read: plain, or in `\\num` if no column can align it."""
     at_most, digits, exponent, deviation, suffix = match.groups()
     digits = digits.replace(",", "")
     if suffix != main:
@@ -147,7 +147,7 @@ def _head(name: str, unit: str, width: int, side: str) -> tuple[str, int]:
     """A column's name, broken between words where that makes the column narrower, over its unit; and how wide it is."""
     lines: list[str] = []
     for word in name.split():
-        # torch.compile is two.
+        # A name such as torch.compile counts as two words.
         for place, part in enumerate(re.split(r"(?<=\.)(?=\w)", word)):
             joint = "" if place else " "
             if lines and len(lines[-1]) + len(joint) + len(part) <= max(width, _NARROW):

@@ -1,4 +1,4 @@
-"""Text in LaTeX: what is set is what was written, and what is copied from the PDF is the same again.
+"""Text in LaTeX: it is set as it was written, and copying it from the PDF gives the same text again.
 
 Files hold ASCII alone, so that no engine's input encoding matters. With T1 fonts (`\\usepackage[T1]{fontenc}`) accents
 and underscores are characters of the font; with LaTeX's old default they are drawn, and lost on copying.
@@ -52,7 +52,7 @@ _LIGATURE = re.compile(r"([-,'])(?=\1)")
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX sets as it is; what its fonts lack is named instead of shown."""
+    """Escape text, so that LaTeX sets it as it is; characters that its fonts lack are named instead of shown."""
     shown = unicodedata.normalize("NFC", " ".join(text.split()))
     return _LIGATURE.sub(r"\1{}", "".join(map(_character, shown)))
 

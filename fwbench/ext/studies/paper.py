@@ -1,4 +1,4 @@
-"""The files of a report in LaTeX, for a paper: tables, figures, and a document that takes them in."""
+"""The files of a report in LaTeX, for a paper: tables, figures, and a document that includes them."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def write(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
 
 
 def _figures(section: Section, place: Path, prefix: str, tell: Tell) -> list[Path]:
-    """Each figure for the text and for a column of a paper, as a PDF and as what takes it in."""
+    """Write each figure as wide as a paper's text and as a column: its PDF, and the LaTeX that includes it."""
     if section.setting is None:
         return []
     try:

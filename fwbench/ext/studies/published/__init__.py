@@ -1,4 +1,4 @@
-"""The studies' published numbers, to stand beside one's own: another machine's, and never mixed with measured ones."""
+"""The studies' published numbers beside one's own. They are another machine's, and never mixed with measured ones."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from fwbench.record.metrics import SCALES
 from fwbench.report.columns import show, unit
 from fwbench.report.tables import Column, Table, tabulate
 
-# Columns of a published file that say which workload a row is of, each with the field of a workload.
+# Columns of a published file that identify a row's workload, each with the workload's field.
 _FIELDS = {"framework": "lane", "model": "model", "batch_size": "batch_size", "optimizer": "optimizer"}
 
 # A published row, and a case of the same workload where there is one.
@@ -23,11 +23,11 @@ class Number:
     """A published number and one's own of the same meaning.
 
     Attributes:
-        name: of the two columns.
-        column: of the published file.
-        quantity: of a case.
-        unit: in which it was printed; shares are shown from 0 to 1, whatever they were printed in.
-        digits: after the decimal point, as it was printed.
+        name: the start of both columns' names.
+        column: its column in the published file.
+        quantity: the quantity, as `Case.value` names it.
+        unit: the unit in which it was printed; shares are shown from 0 to 1, whatever they were printed in.
+        digits: digits after the decimal point, as it was printed.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Study:
     """A published table.
 
     Attributes:
-        machine: that it was measured on.
-        caption: where it is from, and caveats.
-        workload: what its workloads have in common: values of a workload's fields.
+        machine: the machine that it was measured on.
+        caption: its origin, and caveats.
+        workload: the values of the fields that its workloads have in common.
     """
 
     key: str
@@ -76,13 +76,13 @@ class Study:
         return list(csv.DictReader(text.splitlines()))
 
     def matches(self, row: Mapping[str, str], case: Case) -> bool:
-        """Whether a published row and a case are the same workload."""
+        """True if a published row and a case are of the same workload."""
         fields = {**self.workload, **{field: row[column] for column, field in _FIELDS.items() if column in row}}
         return all(str(getattr(case.workload, field)) == value for field, value in fields.items())
 
 
 def beside(cases: Sequence[Case]) -> list[Table]:
-    """A table for each study of which one's own cases have at least one row; the studies' are of one device."""
+    """A table for each study with a row that one's own cases measured; only cases on one device count."""
     merged = over_seeds(case for case in cases if case.replicates and case.workload.devices == 1)
     tables = []
     for study in STUDIES:
