@@ -138,7 +138,7 @@ class _Stamp:
         return ", ".join(states)
 
     def weights(self) -> str:
-        """The weights' digests if all lanes started from the same weights, seed by seed; else that they did not."""
+        """The digests if all lanes started from the same weights, seed by seed; else the error, in words."""
         by_seed: dict[tuple[int, str], set[str]] = {}
         for m in self.measurements:
             by_seed.setdefault((m.workload.seed, m.workload.weights), set()).add(str(m.parity.get("weights")))

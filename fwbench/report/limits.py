@@ -30,7 +30,7 @@ class Ceilings:
     Attributes:
         compute: by precision, the measurement that has the highest `compute_ceiling`, in FLOP/s.
         product: by precision, the measurement that has the highest `matrix_product_rate`, in FLOP/s.
-        bandwidth: of memory, in B/s; None if no lane measured it.
+        bandwidth: the memory's, in B/s; None if no lane measured it.
     """
 
     compute: Mapping[str, Measurement]

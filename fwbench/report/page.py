@@ -29,7 +29,7 @@ def write(title: str, parts: Sequence[Section], foreign: Table | None) -> str:
 
     Args:
         parts: a section of each setting; their figures lie where `Section.svg` says.
-        foreign: of the benchmarks that fwbench did not measure.
+        foreign: the table of the benchmarks that fwbench did not measure; None: there are none.
     """
     environment = templates()
     environment.filters["inline"] = inline
@@ -76,7 +76,7 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     """A figure's SVG as part of the page: in its colours, as wide as there is room, with words for screen readers.
 
     Args:
-        path: of the SVG that matplotlib wrote, which has escaped every name in it.
+        path: the SVG's path; matplotlib wrote it, and has escaped every name in it.
         prefix: sets its identifiers apart from those of the page's other figures.
     """
     svg = path.read_text(encoding="utf-8")

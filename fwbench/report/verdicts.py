@@ -87,7 +87,7 @@ def badge(outcome: Outcome | None) -> dict[str, Any]:
     """A badge for shields.io: the gravest difference, as the JSON that its endpoint badge reads.
 
     Args:
-        outcome: None: nothing was compared.
+        outcome: the comparison's; None: nothing was compared.
     """
     counts = outcome.counts if outcome else {}
     kind = next((kind for kind in _TOLD_BY_BADGE if kind in counts), None)

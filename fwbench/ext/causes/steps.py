@@ -71,7 +71,7 @@ class Stretch:
         first, last: their numbers.
         change: logarithm of the last one's value over the first one's.
         low, high: its 95 % interval; with fewer than six pairs, the smallest and the largest mean of two of them.
-        pairs: how many were played; 0: the change is not measured, but the whole's less the first half's.
+        pairs: the number of pairs played; 0: the change is not measured, but is the whole's less the first half's.
         differs: False if the pairs showed that the ends are equal; True if they differ, or are undecided.
     """
 

@@ -99,7 +99,7 @@ class Series:
     Attributes:
         workload: the workload without the data's path, or a plain benchmark.
         breaks: the differences from the end of the workload's previous series; empty for the first series.
-        shifts: in the order of the runs.
+        shifts: its changes, in the order of the runs.
         spikes: points that stand alone, and so are no change.
         unsure: points that were disturbed so much that they could lie on the level of those beside them.
     """
@@ -120,7 +120,7 @@ class History:
     Attributes:
         machine: the machine; None if fwbench's plugin had no part in the records.
         runs: oldest first.
-        series: by workload, in the order of the first runs.
+        series: all series, workload by workload, in the order of their first runs.
     """
 
     machine: Machine | None
