@@ -40,7 +40,7 @@ class Range(ABC):
 
     @abstractmethod
     def sides(self, project: Project, pythons: Mapping[str, str]) -> AbstractContextManager[Make]:
-        """A function that makes sides until the context ends; it raises UnmeasurableError if a state has none.
+        """A function that makes sides, which end with the context; it raises UnmeasurableError for a state without one.
 
         Args:
             pythons: interpreters by framework, used if the range itself brings none.
