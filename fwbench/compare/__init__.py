@@ -1,1 +1,1 @@
-"""Comparing: whether a difference between two sides is one, and what it means for CI."""
+"""Compares two sides: tells a real difference from chance, and turns it into CI's exit code."""

@@ -1,8 +1,8 @@
-"""Whether the programs that two lanes were timed with computed the same, by the sketches on their records.
+"""Agreement of the results that two lanes' timed programs computed, by the sketches on their records.
 
-A right twin differs by rounding alone. How much that can be, each program shows by itself: `moved` is how far its
-result moves when every weight moves by `STEPS` rounding units. Two lanes agree where their results are no further apart
-than a stated multiple of the movement for one unit or, where a program hardly moves, than a stated number of units.
+A correct twin differs by rounding alone. Each program shows by itself how much that can be: `moved` is how far its
+result moves when every weight moves by `STEPS` rounding units. Two lanes agree if their results are no further apart
+than a stated multiple of the movement for one unit or, if a program hardly moves, than a stated number of units.
 """
 
 import math
@@ -20,31 +20,32 @@ from fwbench.record.sketch import STEPS, UNIT, Sketch
 from fwbench.record.workload import Workload
 
 QUANTITIES = ("output", "loss", "gradients", "updates", "statistics", "metrics", "moments", "state")
-# Those of a training step of the user's own, whose state may hold arrays that another framework's lacks.
+# Quantities of a user's own training step. Its state may hold arrays that another framework's lacks.
 _OWN = ("updates", "metrics", "moments", "state")
 
 # Two results may differ by `MOVEMENTS` times the movement for one rounding unit of the weights, and by `UNITS` rounding
-# units in any case. `docs/evidence/checks.py` measures the distances of right lanes and of wrong ones.
+# units in any case. `docs/evidence/checks.py` measures the distances of correct lanes and of wrong ones.
 MOVEMENTS = 8.0
 UNITS = 16.0
-# A gradient jumps where a unit passes the kink of a ReLU or of a maximum, and rounding may carry one program past it
-# and the other not. So two gradients, and two updates, may differ by `KINKS` times the whole movement, in which units
+# A gradient jumps where a unit passes the kink of a ReLU or of a maximum, and rounding may carry only one of two
+# programs past it. So two gradients, or two updates, may differ by `KINKS` times the whole movement, in which units
 # pass many kinks. In bf16 frameworks sum gradients in different formats: there they may differ by half their length.
 KINKS = 2.0
 COARSE = 0.5
-# Of a training step of the user's own, which may round its weights itself, a bias's gradient over 2,048 numbers was
-# 0.53 of its length off, as XLA summed it in bf16 on a CPU. Its square is further off than it is long.
+# A user's own training step may round its weights itself. In one, XLA on a CPU summed a bias's gradient over 2,048
+# numbers in bf16, and it was off by 0.53 of its length. Its square is off by more than its length, so it has no bound.
 COARSE_MOMENTS = 0.75
-# Two right updates may differ by a common factor, as some frameworks round Adam's corrections to float32. In bf16
+# Two correct updates may differ by a common factor, as some frameworks round Adam's corrections to float32. In bf16
 # updates are not compared: there the sign of a small gradient is noise, and Adam's first step is as long for a small
 # gradient as for a large one.
 CORRECTED = 2.0**-12
 # If the bound is above `_BLUNT`, agreement is no evidence. If it reaches `_BLIND`, as that of noise does, only NaN is a
 # difference.
 _BLUNT, _BLIND = 0.25, 1.0
-# Quantities of which a single number may move little by chance in one program alone.
+# Quantities in which a single number may, by chance, move little in one of the two programs.
 _BY_LARGER = ("loss", "gradients", "updates", "metrics", "moments", "state")
-# In a random training step, what moves by more times the move of the weights than this depends on random layers.
+# In a random training step, a group that moves more than this many times as far as the weights depends on random
+# layers.
 _REACHED = 64.0
 # Standard errors by which the mean losses of two random training steps may differ: with 8 draws each, Student's t
 # exceeds it once in 5,000 pairs.
@@ -53,16 +54,16 @@ _ERRORS = 5.0
 
 @dataclass(frozen=True)
 class Agreement:
-    """What two programs' sketches say.
+    """The result of comparing two programs' sketches.
 
     Attributes:
-        agrees: None where they say nothing.
-        quantity: of `QUANTITIES`, in which they come nearest to their bound or exceed it.
-        name: of the array in which they do; empty where the quantity is a single one.
-        difference: relative L2 there.
-        bound: on it.
-        reason: why they say nothing, or what differs besides numbers; else empty.
-        beside: what was not compared, as one program alone has it.
+        agrees: None if the sketches cannot say.
+        quantity: the one of `QUANTITIES`, or `draws`, whose difference is largest as a share of its bound.
+        name: of the array in it that has this difference; empty if the quantity is a single array.
+        difference: relative L2 distance.
+        bound: on the difference.
+        reason: why the sketches cannot say, or what differs besides numbers; else empty.
+        beside: arrays that were not compared, as only one program has them.
     """
 
     agrees: bool | None
@@ -74,7 +75,7 @@ class Agreement:
     beside: str = ""
 
     def __str__(self) -> str:
-        """Half a sentence."""
+        """The result as half a sentence."""
         if self.reason:
             return self.reason
         what = f"{_WORDS[self.quantity]}{f' of {self.name}' if self.name else ''}"
@@ -99,7 +100,7 @@ _SILENT = "the record does not say what was computed"
 
 
 def agreement(one: Measurement, other: Measurement) -> Agreement:
-    """Hold two lanes' measurements of one workload against each other."""
+    """Compare what two lanes computed in one workload, by the checks on their measurements."""
     first, second = (measurement.parity.get("check") or {"reason": _SILENT} for measurement in (one, other))
     for measurement, check in ((one, first), (other, second)):
         if "reason" in check:
@@ -122,13 +123,13 @@ def of_sides(
     head: Mapping[str, Any],
     names: tuple[str, str] = ("BASE", "HEAD"),
 ) -> Agreement:
-    """Hold what two sides compute in one workload against each other, such as two revisions.
+    """Compare what two sides, such as two revisions, compute in one workload.
 
-    A plain test's own assertions are about that.
+    A plain test is not compared, as its own assertions check its results.
 
     Args:
-        base, head: as in a record's `parity`: `weights`, a digest, and `check`. Of a duet also the `numbers` in all
-            weights.
+        base, head: as in a record's `parity`: `weights`, a digest, and `check`. In a duet also `numbers`, the count of
+            numbers in all weights.
         names: of the sides, for sentences.
     """
     if isinstance(workload, PlainTest):
@@ -146,13 +147,13 @@ def of_sides(
 
 
 def wrong(measurement: Measurement) -> str:
-    """What one lane's own check shows to be wrong, so that its times are none of its network; empty: nothing."""
+    """The fault that a lane's own check found, so that its times are not its network's; empty if there is none."""
     check, precision = measurement.parity.get("check") or {}, measurement.workload.precision
     if "remembers" in check:
         unseen, seen = check["remembers"]
         times = unseen / max(seen, 1e-9)
         return f"it remembers outputs: a call on new inputs takes {times:.0f} times as long as on those that it has met"
-    # Two lanes' comparison says that a sketch is damaged.
+    # A damaged sketch is reported by the comparison of two lanes.
     with suppress(ValueError):
         if "before" in check:
             first, last = (Sketch.from_json(check[name]) for name in ("before", "output"))
@@ -163,9 +164,9 @@ def wrong(measurement: Measurement) -> str:
 
 
 def idle(measurement: Measurement) -> list[str]:
-    """What a lane's output does not depend on, bit for bit, although it was moved: `inputs`, `weights`.
+    """The things that were moved without changing one bit of a lane's output: `inputs`, `weights`.
 
-    A right network can be so, as one that is constant or saturated.
+    A correct network can do this, such as a constant or a saturated one.
     """
     check = measurement.parity.get("check") or {}
     found = ["inputs"] if check.get("follows") is False else []
@@ -176,7 +177,7 @@ def idle(measurement: Measurement) -> list[str]:
 
 
 def _idle(one: Measurement, other: Measurement, found: Agreement) -> Agreement:
-    """What is left of the agreement of two lanes if one's output does not depend on its inputs or its weights."""
+    """The agreement of two lanes, overruled if an output does not depend on its inputs or its weights."""
     follow = [measurement.parity["check"].get("follows") for measurement in (one, other)]
     for still, beside, follows in ((one, other, follow[1]), (other, one, follow[0])):
         for what in idle(still):
@@ -190,7 +191,7 @@ def _idle(one: Measurement, other: Measurement, found: Agreement) -> Agreement:
 
 
 def _moves(measurement: Measurement) -> bool:
-    """Whether the output moves with the weights by more than rounding can."""
+    """True if the output moves with the weights by more than rounding can move it."""
     output = Sketch.from_json(measurement.parity["check"]["output"])
     return bool((output.moved > UNIT[measurement.workload.precision] * output.norms).any())
 
@@ -214,7 +215,7 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
             judged += _groups(quantity, *pair, precision, random=all(random))
     if not judged:
         return Agreement(None, reason="what they computed is zero everywhere, or moves too far to be compared")
-    # One that is no number is the worst of all.
+    # A difference that is NaN is the worst of all.
     worst = max(judged, key=lambda part: np.nan_to_num(part.difference / part.bound, nan=math.inf))
     worst = replace(worst, beside=", ".join(beside))
     if math.isfinite(worst.difference):
@@ -225,14 +226,14 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
 
 
 def _coarsest(precision: str, *checks: Mapping[str, Any]) -> str:
-    """The least exact of a workload's precision and those that steps of the user's own compute in."""
+    """The least exact of a workload's precision and those in which a user's own training steps compute."""
     named = [precision, *(check["precision"] for check in checks if check.get("precision") in UNIT)]
     coarsest: str = max(named, key=UNIT.__getitem__)
     return coarsest
 
 
 def _shared(one: Sketch, other: Sketch) -> tuple[Sketch, Sketch]:
-    """The groups that both sketches have."""
+    """Both sketches, reduced to the groups that both have."""
     names = tuple(name for name in one.names if name in other.names)
     first, second = (
         Sketch(names, *(array[[sketch.names.index(name) for name in names]] for array in _arrays(sketch)))
@@ -246,7 +247,7 @@ def _arrays(sketch: Sketch) -> tuple[NDArray[np.float32], ...]:
 
 
 def _alone_in(one: Measurement, other: Measurement, first: Sketch, second: Sketch) -> dict[str, None]:
-    """What one program alone has of a quantity: `scale (torch)`."""
+    """The arrays of a quantity that only one program has, as `scale (torch)`."""
     sides = ((one, first, second), (other, second, first))
     return {
         f"{name.partition('.')[0].partition(', step ')[0]} ({measurement.workload.lane})": None
@@ -257,7 +258,7 @@ def _alone_in(one: Measurement, other: Measurement, first: Sketch, second: Sketc
 
 
 def _finite(check: Mapping[str, Any], where: Agreement) -> bool:
-    """Whether all that a lane computed of what two lanes differ in is finite."""
+    """True if a lane's numbers are all finite in the array in which `where` found a difference."""
     if where.quantity == "draws":
         return bool(np.isfinite(check["draws"]).all())
     sketch = Sketch.from_json(check[where.quantity])
@@ -266,16 +267,16 @@ def _finite(check: Mapping[str, Any], where: Agreement) -> bool:
 
 
 def _alone(random: Measurement, still: Measurement) -> Agreement:
-    """One lane's training step is random and the other's is not.
+    """The agreement of two lanes if only one's training step is random.
 
-    The other lacks the random layers, or they acted in none of its draws. In the second case some of the random lane's
-    draws have its loss. Only fp32 is precise enough to tell that from chance.
+    The other lane lacks the random layers, or they acted in none of its draws. In the second case some of the random
+    lane's draws have the other lane's loss. Only fp32 and fp64 are precise enough to tell that from chance.
     """
     first, second = random.parity["check"], still.parity["check"]
     lane, precision = random.workload.lane, random.workload.precision
     if precision in ("fp32", "fp64") and "loss" in first and "loss" in second:
         own, other = (Sketch.from_json(check["loss"]) for check in (first, second))
-        # The slot holds the loss times a random sign, which is the same one in both lanes.
+        # The slot holds the loss times a random sign, which is the same in both lanes.
         loss = float(other.slots[0, 0]) * math.copysign(1, float(own.slots[0, 0]) * first["draws"][0])
         bound = max(UNITS * UNIT[precision] * abs(loss), MOVEMENTS / STEPS[precision] * float(other.moved[0]))
         calm = [draw for draw in first["draws"] if abs(draw - loss) <= bound]
@@ -315,12 +316,12 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
     elif quantity == "updates":
         least, share = math.inf if coarse else max(least, CORRECTED), KINKS
     if random:
-        # What other draws have moved is no multiple of a rounding unit.
+        # A movement by other random draws is no multiple of a rounding unit.
         share = max(share, KINKS)
-    # By chance a single number, or a gradient that is zero but for rounding, may move little in one program alone.
+    # By chance a single number, or a gradient that is zero but for rounding, may move little in one of the programs.
     moved = larger if random or quantity in _BY_LARGER else typical
-    # An update may be noise, as it is rounded to its weight's format. Of noise, three slots estimate the length to a
-    # factor of two alone.
+    # An update may be noise, as it is rounded to its weight's format. Three slots estimate the length of noise only to
+    # a factor of two.
     blind = _BLUNT if quantity == "updates" else _BLIND
     bounds = np.maximum(least, share * moved)
     if coarse and quantity == "moments":
@@ -338,10 +339,10 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
 
 
 def _moved(one: Sketch, other: Sketch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far each group moves: the geometric mean of both programs' movements, and the larger one.
+    """Each group's movement: the geometric mean of both programs' movements, and the larger one.
 
-    If a wrong program moves a thousand times as far as a right one, the larger movement makes the bound a thousand
-    times as wide, and the mean thirty times.
+    If a wrong program moves a thousand times as far as a correct one, the larger movement makes the bound a thousand
+    times as wide, and the mean only thirty times.
     """
     first, second = (np.asarray(sketch.moved, np.float64) for sketch in (one, other))
     both, larger = np.sqrt(first * second), np.fmax(first, second)

@@ -1,8 +1,8 @@
-"""The best that earlier runs have reached and kept: what a run is held to where each was only a little worse.
+"""The best earlier value of each metric. A run is compared with it, so that many small slowdowns add up to a finding.
 
-Ten runs that are each 3 % slower all pass a gate that compares with the run before. So there is a second comparison,
-with the best level of the series: five runs in a row. As the best of several levels is chosen, chance makes it look
-better than it is; its test pays for each level that there was to choose from.
+Ten runs that are each 3 % slower than the last all pass a gate that compares with the run before. So there is a second
+comparison, with the best level of the series; a level is five runs in a row. The best of several levels looks better
+than it is by chance, so its test is corrected for the number of levels.
 """
 
 import math
@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-# A level has so many runs.
+# The number of runs in a level.
 RUNS = 5
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """What an earlier run found of one metric, while nothing disturbed it.
+    """One metric's value in an earlier run that nothing disturbed.
 
     Attributes:
-        value: the geometric mean over its processes, in SI units.
+        value: the geometric mean over the run's processes, in SI units.
         where: the run, for readers.
     """
 
@@ -33,10 +33,10 @@ class Best:
     """The best level of a series.
 
     Attributes:
-        value: the median over its runs, so that one that was lucky is no level.
-        runs: that it has.
+        value: the median over its runs, so that one lucky run makes no level.
+        runs: the number of its runs.
         where: its first run, for readers.
-        choices: levels that there were to choose from.
+        choices: the number of levels that it was chosen from.
     """
 
     value: float
@@ -46,10 +46,10 @@ class Best:
 
 
 def best(runs: Sequence[Earlier], direction: str, length: int = RUNS) -> Best | None:
-    """The best level of these runs, oldest first; None where there are too few for any.
+    """The best level of these runs, oldest first; None if there are too few for a level.
 
     Args:
-        length: runs of a level.
+        length: the number of runs in a level.
     """
     starts = range(len(runs) - length + 1)
     if not starts:
@@ -60,12 +60,12 @@ def best(runs: Sequence[Earlier], direction: str, length: int = RUNS) -> Best | 
 
 
 def state(runs: Sequence[Earlier]) -> tuple[float, float]:
-    """How far neighbouring runs differ, whatever has changed once or twice or slowly.
+    """The scatter of runs, from the differences between neighbours: a step or a slow drift does not add to it.
 
     Returns:
-        Standard deviation of a run, of logarithms, and its degrees of freedom: from the median of the differences
-        (Hampel 1974, Journal of the American Statistical Association 69, 383-393; it has 0.37 of them), or where tails
-        are heavy from their ninth decile. 0 of fewer runs than a level has.
+        Standard deviation of a run's logarithm, and its degrees of freedom. It is estimated from the median of the
+        differences (Hampel 1974, Journal of the American Statistical Association 69, 383-393; each difference gives
+        0.37 degrees), or from their ninth decile if tails are heavy. With fewer runs than a level has, it is 0.
     """
     if len(runs) < RUNS:
         return 0.0, math.inf

@@ -1,4 +1,4 @@
-"""What records hold, brought together: workloads with their replicates, apart by machine, version and profile."""
+"""Groups the workloads of records with their replicates, apart by machine, version and profile."""
 
 import dataclasses
 import json
@@ -20,15 +20,15 @@ from fwbench.units import AtMost
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
-# Fields of a workload that stand beside its lane where they are not the default.
+# Fields of a workload that are shown beside its lane if they are not the default.
 OPTIONS = ("weights", "optimizer", "accumulate", "remat", "plain", "call")
 
-# Beside a lane that ran with fallback flags after a crash.
+# Shown beside a lane that ran with fallback flags after a crash.
 FALLBACK_MARK = "(fallback)"
 
 
 def _training(m: Measurement) -> float | None:
-    """All epochs after the first."""
+    """Seconds of all epochs after the first; None if there are none."""
     epochs = m.training.get("epochs", ())[1:]
     return sum(epoch["seconds"] for epoch in epochs) if epochs else None
 
@@ -43,15 +43,15 @@ DERIVED: Mapping[str, tuple[str, Callable[[Measurement], float | None]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """Workloads that one row of a table is about, and what became of them: one measurement a process.
+    """The workload of one row of a table, and its measurements: one for each process.
 
     Attributes:
-        workload: with seed 0 where the case spans seeds, and without the data's path.
-        replicates: those that have numbers, each with the number of its run.
-        failures: those that have none.
-        commits: that the runs are of, as far as the records tell.
-        turns: its lane's in each round that counts, with the number of the run.
-        expected: how far its rounds were expected to scatter; of several runs, the largest scatter.
+        workload: with seed 0 if the case spans seeds, and without the data's path.
+        replicates: measurements that have numbers, each with the number of its run.
+        failures: measurements without numbers.
+        commits: of the runs, as far as the records state them.
+        turns: its lane's turns in each round that counts, with the number of the run.
+        expected: the scatter to expect of its rounds; over several runs, the largest scatter.
     """
 
     workload: Workload
@@ -67,34 +67,34 @@ class Case:
         return [m for _, m in self.replicates]
 
     def why_failed(self) -> str:
-        """The kind of failure where there are no numbers at all; empty where there are some."""
+        """The kind of failure if there are no numbers at all; empty if there are some."""
         failure = self.failures[0].failure if self.failures and not self.replicates else None
         return failure.kind if failure else ""
 
     @property
     def seeds(self) -> int:
-        """How many seeds have numbers."""
+        """The number of seeds that have numbers."""
         return len({m.workload.seed for m in self.measurements})
 
     @property
     def internal(self) -> bool:
-        """Whether it prices the harness instead of measuring a framework."""
+        """True if it measures the harness itself and not a framework."""
         lane = LANES.get(self.workload.lane)
         return self.workload.mode in HARNESS_MODES or (lane is not None and lane.internal)
 
     @property
     def as_asked(self) -> bool:
-        """Whether no probe has found another arithmetic than the precision that was asked for."""
+        """True if no probe has found another arithmetic than the precision that was asked for."""
         probes = [probe for m in self.measurements for probe in (m.parity.get("probe") or {}).items()]
         return all(keeps(name, probe.get("arithmetic"), self.workload.precision) for name, probe in probes)
 
     def surroundings(self, *, threads: bool = True) -> set[str]:
-        """What surrounded each process that changes any framework's numbers: variables, and how many CPUs it had.
+        """The surroundings of its processes that change a framework's numbers: variables and the number of CPUs.
 
-        Settings that the network's own code has changed are among them.
+        They include settings that the network's own code has changed. Equal surroundings give one text (JSON).
 
         Args:
-            threads: whether the number of threads and of CPUs counts.
+            threads: whether the numbers of threads and CPUs count.
         """
         left_out = PLACES if threads else PLACES | {"OMP_NUM_THREADS"}
         return {
@@ -111,19 +111,19 @@ class Case:
 
     @property
     def fallbacks(self) -> set[str]:
-        """The fallback flags of each process, empty where it needed none."""
+        """The fallback flags of its processes; an empty text stands for a process that needed none."""
         return {m.fallback for m in self.measurements}
 
     def values(self, quantity: str) -> list[float]:
-        """The values of a metric or of one of `DERIVED`, one a process that has it."""
+        """The values of a metric or of one of `DERIVED`, one for each process that has it."""
         of = DERIVED[quantity][1] if quantity in DERIVED else lambda m: m.value(quantity)
         return [value for m in self.measurements if (value := of(m)) is not None]
 
     def value(self, quantity: str) -> float | None:
-        """The median over processes, None where no process has the quantity.
+        """The median over processes; None if no process has the quantity.
 
-        `AtMost` where the true one may be below it, as an allocator's peak that counts from the start of the process,
-        tuning included (JAX's on a GPU).
+        It is `AtMost` if the true value may be lower, such as an allocator's peak that counts from the start of the
+        process, tuning included (JAX's on a GPU).
         """
         values = self.values(quantity)
         if not values:
@@ -140,13 +140,13 @@ class Case:
 
     @property
     def spread(self) -> float | None:
-        """By which share the highest throughput of its processes lies above the lowest; None of fewer than two."""
+        """The share by which its processes' highest throughput exceeds the lowest; None with fewer than two."""
         speeds = self.throughputs
         return max(speeds) / min(speeds) - 1 if len(speeds) > 1 else None
 
     @property
     def lane(self) -> str:
-        """The lane, and what is not the default."""
+        """The lane for readers, with its options that are not the default, fallbacks and batches that did not fit."""
         workload = self.workload
         options = (
             *workload.marks(("precision", *OPTIONS)),
@@ -159,13 +159,13 @@ class Case:
 
 @dataclass(frozen=True)
 class OfCase:
-    """What a row of a table or a point of a figure says of a case."""
+    """The base of a table's row or a figure's point that shows a case."""
 
     case: Case
 
     @property
     def workload(self) -> Workload:
-        """The case's workload, which decides where the row or point stands."""
+        """The case's workload, which decides the place of the row or point."""
         return self.case.workload
 
 
@@ -174,7 +174,7 @@ class Comparison:
     """One workload in several lanes.
 
     Attributes:
-        workload: what the lanes have in common; its framework is empty.
+        workload: what the lanes have in common; its `lane` is empty.
         lanes: the cases that have numbers, by lane.
     """
 
@@ -184,11 +184,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Setting:
-    """Records whose numbers may stand in one table: one machine, profile, and one version of each framework.
+    """Records whose numbers may stand in one table: one machine, one profile, one version of each framework.
 
     Attributes:
-        versions: of the distributions, by lane.
-        cases: in the order of measuring, seeds apart.
+        versions: the distributions' versions, by lane.
+        cases: in the order in which they were measured, each seed by itself.
     """
 
     machine: Machine | None
@@ -199,12 +199,12 @@ class Setting:
 
     @property
     def measurements(self) -> list[Measurement]:
-        """All of them, failures included."""
+        """The measurements of all cases, failures included."""
         return [m for case in self.cases for m in (*case.measurements, *case.failures)]
 
     @property
     def traits(self) -> dict[str, str]:
-        """What besides versions can make it another setting than another one, by name, in words that stand alone."""
+        """The traits besides versions that can set it apart from another setting, by name, in words for readers."""
         machine = self.machine
         words = {"profile": f"{self.profile or 'unknown'} profile"}
         if machine is None:
@@ -218,7 +218,7 @@ class Setting:
 
 
 def settings(records: Sequence[Record]) -> list[Setting]:
-    """Bring records together that may be, and keep apart the others.
+    """Group records into settings, in each of which numbers may stand in one table.
 
     A measurement that two records hold (a saved run and its journal) counts once.
     """
@@ -241,7 +241,7 @@ def settings(records: Sequence[Record]) -> list[Setting]:
 
 
 def separations(settings: Sequence[Setting]) -> list[list[str]]:
-    """What separates settings: of each what it has otherwise than another one."""
+    """The traits and versions of each setting that differ from another setting's."""
     return [
         list(dict.fromkeys(said for other in settings if other is not own for said in _separating(own, other)))
         for own in settings
@@ -267,7 +267,7 @@ def throughputs(m: Measurement) -> Sequence[float | None]:
 
 
 def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
-    """Items that have the same key, in the order of the first of each."""
+    """The items of each key; keys are in the order in which they first occur."""
     groups: dict[_Key, list[_Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -275,7 +275,7 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
 
 
 def cases(measurements: Iterable[Measurement], run: int = 0, commits: tuple[str, ...] = ()) -> list[Case]:
-    """One run's measurements as cases, with the rounds of turns that count among all of the run's."""
+    """One run's measurements as cases, with the rounds of turns that count by the whole run's usual pace."""
     given = list(measurements)
     usual = rounds.usual(turns for m in given for turns in m.turns)
     lanes = grouped((m for m in given if m.turns), lambda m: dataclasses.replace(m.workload, lane=""))
@@ -298,7 +298,7 @@ def cases(measurements: Iterable[Measurement], run: int = 0, commits: tuple[str,
 
 
 def _merged(given: Iterable[Case], key: Callable[[Case], Workload]) -> list[Case]:
-    """Cases brought together that have the same key, which becomes their workload."""
+    """Merge cases that have the same key, which becomes their workload."""
     return [
         Case(
             workload,
@@ -313,18 +313,18 @@ def _merged(given: Iterable[Case], key: Callable[[Case], Workload]) -> list[Case
 
 
 def measured(given: Iterable[Case]) -> list[Case]:
-    """The cases that have numbers, less those that price the harness."""
+    """The cases that have numbers, without those that measure the harness itself."""
     return [case for case in given if case.replicates and not case.internal]
 
 
 def reasons(given: Iterable[Case], metric: str) -> list[str]:
-    """Why processes have no value of a metric: each reason once."""
+    """The reasons why processes have no value of a metric, each once."""
     metrics = (m.metrics[metric] for case in given for m in case.measurements if metric in m.metrics)
     return list(dict.fromkeys(metric.reason for metric in metrics if metric.reason))
 
 
 def over_seeds(given: Iterable[Case]) -> list[Case]:
-    """Cases that differ in their seed alone, brought together."""
+    """Merge cases that differ only in their seed."""
     return _merged(given, lambda case: dataclasses.replace(case.workload, seed=0))
 
 
@@ -337,8 +337,10 @@ def comparisons(given: Iterable[Case]) -> list[Comparison]:
 
 
 def baseline(given: Iterable[Case]) -> str | None:
-    """The lane that others are compared with where nobody names one: fwbench's own where it was measured, else the
-    first; None where fewer than two were."""
+    """The lane to compare others with if nobody names one; None if fewer than two lanes were measured.
+
+    It is fwbench's own baseline if that was measured, else the first lane.
+    """
     lanes = list(dict.fromkeys(lane for comparison in comparisons(given) for lane in comparison.lanes))
     if len(lanes) < 2:
         return None
@@ -351,7 +353,7 @@ def title(lane: str) -> str:
 
 
 def short(lane: str, beside: Iterable[str]) -> str:
-    """A lane's name without its mode, where no other of these lanes is of the same framework."""
+    """A lane's name, without its mode if no other of these lanes is of the same framework."""
     name = _framework(lane)
     return title(lane) if any(_framework(other) == name for other in beside if other != lane) else name
 
@@ -361,7 +363,7 @@ def _framework(lane: str) -> str:
 
 
 def in_words(mode: str) -> str:
-    """What a mode measures, for sentences."""
+    """The name for sentences of what a mode measures, such as `training steps`."""
     return _WORDS.get(mode, mode)
 
 
@@ -381,5 +383,5 @@ def _alike(one: Record, other: Record) -> bool:
         return False
     if one.machine is None or other.machine is None:
         return one.machine is other.machine
-    # A driver is one more version that numbers depend on.
+    # A driver is one more version on which numbers depend.
     return not one.machine.differences(other.machine) and one.machine.driver == other.machine.driver

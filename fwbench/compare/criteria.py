@@ -1,4 +1,4 @@
-"""What a gate decides over: the metrics, which way is better, and how much of a change counts."""
+"""The metrics that gates decide over, each with its better direction and the smallest change that counts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ class Threshold:
 
     Attributes:
         share: of base.
-        amount: on top of that, in the metric's unit.
+        amount: added to the share, in the metric's unit.
     """
 
     share: float
     amount: float = 0.0
 
     def of(self, base: float) -> float:
-        """The threshold as a share of this value, which is above 0."""
+        """The threshold as a share of `base`, which is above 0."""
         return self.share + self.amount / base
 
 
@@ -35,40 +35,40 @@ class Criterion:
     """A metric that a gate can decide over.
 
     Attributes:
-        metric: what it is in a record, or one of the metrics it is made of; its unit and direction are theirs.
-        duet: the threshold where both sides take turns on one machine; None: a duet does not measure it.
+        metric: its name in a record, or that of a metric it is made of; unit and direction are that metric's.
+        duet: the threshold if both sides take turns on one machine; None: a duet does not measure it.
         saved: the threshold against a record made earlier; None: records do not hold it.
         exact: stated by the compiler, not measured.
-        asked: the threshold in pairs of processes of what a duet judges only if somebody asks for it, as pairs then
-            take longer: workloads are compiled with empty caches in each, or started a second time.
+        asked: the threshold in pairs of processes, for a metric that a duet judges only on request, as pairs then take
+            longer: each compiles workloads with empty caches, or starts them a second time.
     """
 
     metric: str
     duet: Threshold | None
     saved: Threshold | None
     exact: bool = False
-    # Left out of what a selftest is of: a duet that nobody has asked judges as before.
+    # Left out of the repr, which identifies a selftest: a duet without this request judges as before.
     asked: Threshold | None = field(default=None, repr=False)
 
     @property
     def paired(self) -> Threshold | None:
-        """The threshold in pairs of processes; None: these do not yield it."""
+        """The threshold in pairs of processes; None: pairs do not measure the metric."""
         return self.duet or self.asked
 
     @property
     def unit(self) -> str:
-        """SI."""
+        """The SI unit."""
         return METRICS[self.metric].unit
 
     @property
     def direction(self) -> Direction:
-        """Which way is better."""
+        """The better direction: `lower` or `higher`."""
         return METRICS[self.metric].direction
 
     def decided_by_one(self, device: str) -> bool:
-        """Whether it is the same at every run of the same program, so that one value a side decides.
+        """True if every run of the same program gives the same value, so that one value a side decides.
 
-        On a GPU nothing is: there compilers choose by measuring, each process anew.
+        On a GPU no metric is like that: there compilers choose by measuring, in each process anew.
         """
         return self.exact and device == "cpu"
 
@@ -76,20 +76,20 @@ class Criterion:
 _MIB = 2.0**20
 CRITERIA: Mapping[str, Criterion] = {
     "latency": Criterion("latency_p50", Threshold(0.02), Threshold(0.15)),
-    # Tails that the fastest round of a turn does not show.
+    # Shows tails, which a turn's fastest call does not.
     "cpu_time": Criterion("cpu_time", Threshold(0.10), None),
     "throughput": Criterion("throughput", None, Threshold(0.15)),
     "peak_memory": Criterion("host_peak_memory", Threshold(0.05, 16 * _MIB), Threshold(0.05, 16 * _MIB)),
     "program_memory": Criterion("program_memory", Threshold(0.02, _MIB), Threshold(0.02, _MIB), exact=True),
     "compile_time": Criterion("compile_time", None, Threshold(0.25, 0.5), asked=Threshold(0.10)),
-    # In a second process of the pair, which finds in the compilers' caches what the first one has made.
+    # Of a side's second process in a pair, which finds the compilers' caches filled by the first one.
     "warm_start": Criterion("warm_start_time", None, None, asked=Threshold(0.10)),
-    # Of a plain test, whose first call may trace and compile.
+    # A plain test's first call may trace and compile.
     "first_call": Criterion("first_call_time", None, None, asked=Threshold(0.10)),
-    # Of calls back to back, beside a device's idle power; of a plain test, of a call.
+    # Of calls back to back, with the device's idle power included; of a plain test, of one call.
     "energy": Criterion("energy_per_sample", None, Threshold(0.10), asked=Threshold(0.10)),
 }
-# The metrics that pairs of processes yield, by which a search can go.
+# The metrics that pairs of processes measure. A search for a cause can go by any of them.
 PAIRED: Mapping[str, Threshold] = {name: limit for name, criterion in CRITERIA.items() if (limit := criterion.paired)}
 
 
@@ -99,9 +99,9 @@ def thresholds(kind: Literal["duet", "saved"]) -> dict[str, Threshold]:
 
 
 def values(measurement: Measurement) -> dict[str, float]:
-    """What one process found, by metric, in SI units; what it could not tell is left out."""
+    """One process's values by metric, in SI units; a metric without a value is left out."""
     by_name = {name: measurement.value(criterion.metric) for name, criterion in CRITERIA.items()}
-    # A file that was saved without its rounds has their median.
+    # A file that was saved without its rounds still has their median.
     if measurement.samples:
         by_name["latency"] = quantile(measurement.samples, 50)
     by_name["peak_memory"] = (
@@ -112,26 +112,26 @@ def values(measurement: Measurement) -> dict[str, float]:
 
 
 def by_metric(measurement: Measurement) -> dict[str, list[float]]:
-    """The values of each metric, one of each process that has it."""
+    """The values of each metric, one for each process that has it."""
     processes = measurement.processes or [values(measurement)]
     return {name: numbers for name in CRITERIA if (numbers := [each[name] for each in processes if name in each])}
 
 
 def hidden(measurement: Measurement) -> bool:
-    """Whether a GPU's allocator told of a higher peak, from before the step, than the step's own."""
+    """True if a GPU's allocator reported a peak from before the step, which hides the step's own lower peak."""
     peak = measurement.metrics.get("device_peak_memory")
     return measurement.workload.device == "gpu" and peak is not None and peak.at_most
 
 
 def parse(texts: Sequence[str], where: str) -> dict[str, Threshold]:
-    """Thresholds by metric.
+    """Read thresholds from texts, by metric.
 
     Args:
-        texts: each one or several, separated by commas.
-        where: they come from, for the sentence.
+        texts: each holds one threshold or several, separated by commas.
+        where: the source of the texts, for the error message.
 
     Raises:
-        UserError: one of them is none.
+        UserError: a text is not a threshold.
     """
     thresholds = {}
     for text in (part.strip() for given in texts for part in given.split(",")):

@@ -1,4 +1,4 @@
-"""What differs between two records besides the code, so that their numbers say nothing of each other."""
+"""Differences between two records besides the code, which forbid a comparison of their numbers."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,16 +11,17 @@ from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, Measurement
 from fwbench.record.storage import Record
 from fwbench.suite.profiles import Protocol
 
-# A field of the protocol that a record lacks was not there when it was made: everything was done as by default.
+# A field of the protocol that a record lacks did not exist when the record was made; runs then did as its default says.
 _PROTOCOL = {field.name: field.default for field in dataclasses.fields(Protocol) if field.default is not MISSING}
 
-# How many cores a run was given is the machine's `threads`; what its networks import, or are, is a change of the code.
+# Settings that may differ: the number of cores is compared as the machine's `threads`; the frameworks that a network
+# imports, and the library jits that a call leaves out, are a change of the code.
 _NO_CONDITIONS = (*PLACES, "cpus", ALSO_IMPORTED, LEFT_OUT)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something besides the code that two sides do not share, each with its own value of it, as readers see it."""
+    """A property besides the code that differs between two sides, with each side's value for readers."""
 
     name: str
     base: str
@@ -28,12 +29,12 @@ class Difference:
 
 
 def in_words(differences: Iterable[Difference], base: str = "in the baseline", head: str = "here") -> str:
-    """Half a sentence on differences, with the words that say where each side's values were found."""
+    """Half a sentence on differences; `base` and `head` are the words that say where each side's values are."""
     return "; ".join(f"{each.name} differs: {each.base} {base}, {each.head} {head}" for each in differences)
 
 
 def mismatches(base: Machine | None, head: Machine | None) -> tuple[Difference, ...]:
-    """Why numbers of the one machine say nothing of the other's."""
+    """The differences that forbid a comparison of two machines' numbers; none if a machine is unknown."""
     if base is None or head is None:
         return ()
     return tuple(
@@ -43,7 +44,7 @@ def mismatches(base: Machine | None, head: Machine | None) -> tuple[Difference, 
 
 
 def other_cpu(base: Record, head: Record) -> tuple[Difference, ...]:
-    """What pytest-benchmark says of the CPUs of two records, of which fwbench knows not both machines."""
+    """The difference of two records' CPUs as pytest-benchmark names them, if fwbench does not know both machines."""
     if base.machine and head.machine:
         return ()
     infos = [record.machine_info.get("cpu") for record in (base, head)]
@@ -54,7 +55,7 @@ def other_cpu(base: Record, head: Record) -> tuple[Difference, ...]:
 
 
 def differences(base: Measurement | None, head: Measurement | None) -> Iterator[Difference]:
-    """What differs besides the code and the frameworks' versions."""
+    """Yield each difference besides the code and the frameworks' versions."""
     if base is None or head is None:
         return
     one, other = _conditions(base, head.parity), _conditions(head, base.parity)
@@ -64,7 +65,7 @@ def differences(base: Measurement | None, head: Measurement | None) -> Iterator[
 
 
 def _conditions(m: Measurement, other: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same on both sides; of weights and arithmetic what the other side's `parity` tells, too."""
+    """Conditions that must be equal on both sides; weights and arithmetic only if the other's `parity` has them too."""
     beside = other.get("probe") or {}
     probes = {name: probe for name, probe in (m.parity.get("probe") or {}).items() if name in beside}
     return {
@@ -77,5 +78,5 @@ def _conditions(m: Measurement, other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def versions_that_differ(base: Mapping[str, str], head: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The distributions whose versions differ, with both versions; those that only one side tells are left out."""
+    """The distributions whose versions differ, with both versions; those that only one side has are left out."""
     return {name: (version, head[name]) for name, version in base.items() if head.get(name, version) != version}

@@ -1,4 +1,4 @@
-"""Whether several runs say more than one of them: only where nothing but chance can have made them differ."""
+"""Tests if runs are replicates, which differ by chance alone: only then do several say more than one."""
 
 import math
 from collections.abc import Sequence
@@ -6,16 +6,16 @@ from statistics import fmean
 
 from fwbench.compare.cases import Case, grouped
 
-# Chance that runs without a trend are taken for a drift, and how far one must go to matter.
+# The chance that runs without a trend are taken for a drift, and the smallest drift that matters, as a share.
 _ALPHA, _LEAST = 0.01, 0.05
 
 
 def unlike(cases: Sequence[Case], runs: Sequence[int], differences: Sequence[float]) -> str:
-    """Why these two lanes' runs are no replicates, in a phrase; empty where they are.
+    """A phrase that says why two lanes' runs are no replicates; empty if they are.
 
     Args:
-        runs: of each pair of processes the run, numbered in the order of time.
-        differences: of each pair, logarithms.
+        runs: each pair's run, numbered in the order of time. A pair is one process of each lane.
+        differences: each pair's, logarithms.
     """
     by_run = grouped(zip(runs, differences, strict=True), lambda pair: pair[0])
     commits = dict.fromkeys(commit for case in cases for commit in case.commits)
@@ -28,14 +28,14 @@ def unlike(cases: Sequence[Case], runs: Sequence[int], differences: Sequence[flo
 
 
 def _drift(values: Sequence[float]) -> float:
-    """How far values move from first to last, where that is no chance and no trifle; else 0.
+    """The drift of the values from first to last; 0 if chance explains it or it is at most `_LEAST`.
 
     By Kendall's rank correlation with the place (Mann 1945, Econometrica 13, 245-259) and the median slope (Theil 1950;
     Sen 1968, Journal of the American Statistical Association 63, 1379-1389).
     """
     if len(values) < 3:
         return 0.0
-    # SciPy takes a second to import, which the terminal's table shall not cost where there are no three runs.
+    # SciPy takes a second to import. With fewer than three runs the terminal's table must not wait for it.
     from scipy import stats
 
     places = range(len(values))
