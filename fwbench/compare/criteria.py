@@ -82,11 +82,11 @@ CRITERIA: Mapping[str, Criterion] = {
     "peak_memory": Criterion("host_peak_memory", Threshold(0.05, 16 * _MIB), Threshold(0.05, 16 * _MIB)),
     "program_memory": Criterion("program_memory", Threshold(0.02, _MIB), Threshold(0.02, _MIB), exact=True),
     "compile_time": Criterion("compile_time", None, Threshold(0.25, 0.5), asked=Threshold(0.10)),
-    # Of a side's second process in a pair, which finds the compilers' caches filled by the first one.
+    # A side's second process in a pair, which finds the compilers' caches filled by the first one.
     "warm_start": Criterion("warm_start_time", None, None, asked=Threshold(0.10)),
     # A plain test's first call may trace and compile.
     "first_call": Criterion("first_call_time", None, None, asked=Threshold(0.10)),
-    # Of calls back to back, with the device's idle power included; of a plain test, of one call.
+    # Energy of calls back to back, with the device's idle power included; for a plain test, of one call.
     "energy": Criterion("energy_per_sample", None, Threshold(0.10), asked=Threshold(0.10)),
 }
 # The metrics that pairs of processes measure. A search for a cause can go by any of them.

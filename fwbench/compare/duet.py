@@ -1,7 +1,7 @@
-"""What the pairs of a duet say: few of every benchmark, then more of those that seem to have changed.
+"""Runs a duet: a few pairs of every benchmark, then more pairs of those that seem to have changed.
 
-A pair is one process of base and one of head that took turns (`fwbench.worker.turns.pairs` plays them); its differences
-are the replicates that `fwbench.compare.statistics` decides over.
+A pair is one process of base and one of head that took turns (`fwbench.worker.turns.pairs` plays them). Its differences
+are the replicates on which `fwbench.compare.statistics` decides.
 """
 
 import functools
@@ -32,7 +32,7 @@ from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 from fwbench.text import change
 
-# A larger change of time from a placing's first block to its last is reported; a logarithm.
+# A change of time from a placing's first block to its last is reported if it exceeds this logarithm.
 _DRIFT = 0.02
 
 # The least confidence of an interval that decides on a changed program.
@@ -40,10 +40,10 @@ _CHANGED_CONFIDENCE = 0.95
 # The fewest pairs that have such an interval.
 _CHANGED_PAIRS = 6
 
-# So many more pairs must be disturbed than count before a workload gets no further ones.
+# A workload gets no further pairs once its disturbed pairs outnumber those that count by this many.
 MOST_DISTURBED = 3
 
-# Plays one fresh pair of each of these workloads, and hands over each as soon as it is there.
+# Plays one fresh pair of each given workload, and hands over each pair or fault as soon as it is there.
 Play = Callable[[Sequence[Of], Callable[[Of, Pair | Fault], None]], object]
 
 
@@ -53,14 +53,14 @@ def compare(
     tell: Callable[[str], None] = lambda _: None,
     left: Callable[[], float] = lambda: math.inf,
 ) -> dict[Of, Comparison[Of]]:
-    """Take these workloads through both stages, with the arguments of `Duet` and its `play`."""
+    """Compare workloads in a new duet; the arguments are those of `Duet` and its `play`."""
     duet = Duet(thresholds)
     duet.play(play, tell, left)
     return duet.comparisons()
 
 
 class Duet(Generic[Of]):
-    """The state of a comparison: which pairs are still to be played, and what was found, even if play stops early.
+    """The state of a duet: its pairs, those still to be played, and its results, even if play stops early.
 
     Args:
         thresholds: by workload and metric.
@@ -77,18 +77,18 @@ class Duet(Generic[Of]):
         self.screening: dict[Of, list[Pair]] = {workload: [] for workload in thresholds}
         self.confirmation: dict[Of, list[Pair]] = {workload: [] for workload in thresholds}
         self.failed: dict[Of, Fault] = {}
-        # What disturbed the pairs that do not count.
+        # The cause of each disturbed pair; such pairs do not count.
         self.disturbed: dict[Of, list[str]] = {workload: [] for workload in thresholds}
         self._stage: Confirmation[tuple[Of, str]] = Confirmation({})
 
     def play(
         self, play: Play[Of], tell: Callable[[str], None] = lambda _: None, left: Callable[[], float] = lambda: math.inf
     ) -> None:
-        """Take the workloads through all stages; what has no time left stays undecided.
+        """Take the workloads through all stages; a workload for which no time is left stays undecided.
 
         Args:
             tell: called with each step as it begins.
-            left: seconds that may still be spent.
+            left: returns the seconds that may still be spent.
         """
 
         def step(doing: str, stage: Stage, wanted: Sequence[Of]) -> None:
@@ -106,10 +106,10 @@ class Duet(Generic[Of]):
             while wanted := self._fitting(self._to_confirm(left()), left()):
                 step("confirming", "confirmation", wanted)
                 self._stage.judge(self._fresh())
-            # More pairs may make a suspect.
+            # Further pairs may turn a workload into a suspect.
             while self.suspects().keys() == self._stage.names and (wanted := self._fitting(self.to_clear(), left())):
                 step("clearing", "screening", wanted)
-            # Suspects may have been decided by fewer pairs than were reserved for them, or have waited for clearing.
+            # Suspects may have needed fewer pairs than were reserved for them, or have waited while others were cleared.
             if self.suspects().keys() == self._stage.names and not (
                 self._fitting(self.to_screen(), left()) or self._fitting(self._to_confirm(left()), left())
             ):
@@ -149,7 +149,7 @@ class Duet(Generic[Of]):
         """Choose the workloads that get a pair now.
 
         First come those that these seconds can bring to a verdict: each reserves the pairs that it is likely to need,
-        now and in later stages. What is left over goes to the others, one pair each. A first pair is always played.
+        now and in later stages. Time left over goes to the others, one pair each. A first pair is always played.
         Changed programs go before unchanged ones, and short pairs before long ones.
         """
         suspects, chosen = self.suspects(), list[Of]()
@@ -165,12 +165,12 @@ class Duet(Generic[Of]):
         return [workload for workload in wanted if workload in chosen]
 
     def _needs(self, workload: Of, suspects: Collection[tuple[Of, str]]) -> int:
-        """How many more pairs the workload is likely to need until it has its verdicts; 0 if it has them."""
+        """The number of pairs that the workload is likely to need until it has its verdicts; 0 if it has them."""
         pairs, screened, changed = self._pairs(workload), self.screening[workload], self._is_changed(workload)
         missing = max(1, SCREENING - len(screened)) if workload in self.to_screen() else 0
         undecided = any(of[0] == workload and of not in self._stage.verdicts for of in suspects)
         if missing and len(screened) > (not changed):
-            # One pair alone, of the same program, says little.
+            # A single pair of an unchanged program says little.
             undecided = any(
                 screen([pair.differences[metric] for pair in screened], self.threshold(workload, metric, pairs))
                 for metric in self._metrics(workload)
@@ -188,10 +188,10 @@ class Duet(Generic[Of]):
         return bool(pairs) and bool(changes(remarks_on(workload, pairs[0].described)))
 
     def _length(self, workload: Of) -> float:
-        """About how many seconds the workload's next pair takes; 0 before the first one.
+        """An estimate of the seconds that the workload's next pair takes; 0 before the first one.
 
-        As many as its last one, but a first pair also reads files and compiles: the second is shorter, by as much as
-        other workloads' second pairs were.
+        It is the time of the last pair. But a first pair also reads files and compiles, so the second is expected to be
+        shorter, by the median factor of other workloads' second pairs.
         """
         pairs = [*self.screening[workload], *self.confirmation[workload]]
         if len(pairs) != 1:
@@ -201,7 +201,7 @@ class Duet(Generic[Of]):
         return pairs[0].seconds * min(1.0, statistics.median(shares or [1.0]))
 
     def to_screen(self) -> list[Of]:
-        """The workloads that screening needs another pair of."""
+        """The workloads of which screening needs another pair."""
         return [
             workload
             for workload, pairs in self.screening.items()
@@ -211,7 +211,7 @@ class Duet(Generic[Of]):
         ]
 
     def to_clear(self) -> list[Of]:
-        """The workloads that are no suspects and whose pairs scatter too much to say that nothing changed."""
+        """The workloads that are no suspects, but whose pairs scatter too much to say that nothing changed."""
         excluded = {*self.failed, *self.to_screen(), *(workload for workload, _ in self.suspects())}
         return [
             workload
@@ -229,7 +229,7 @@ class Duet(Generic[Of]):
         return threshold.of(statistics.median(pair.values["base"][metric] for pair in pairs))
 
     def suspects(self) -> dict[tuple[Of, str], Suspect]:
-        """Whatever screening suspects when it is over; of exact metrics nothing, as they are decided at once."""
+        """The suspects of every screening that is over; exact metrics are never suspects, as one pair decides them."""
         suspects = {}
         over = self.screening.keys() - self.failed.keys() - set(self.to_screen())
         for workload, pairs in self.screening.items():
@@ -242,7 +242,7 @@ class Duet(Generic[Of]):
     def _fresh(self) -> dict[tuple[Of, str], list[float]]:
         """The differences in the fresh pairs of each open suspect that can still be decided.
 
-        A process may hide the peak of its memory; then its metric cannot.
+        A process may hide the peak of its memory; then that metric cannot be decided.
         """
         return {
             (workload, metric): [pair.differences[metric] for pair in self.confirmation[workload]]
@@ -251,7 +251,7 @@ class Duet(Generic[Of]):
         }
 
     def comparisons(self) -> dict[Of, Comparison[Of]]:
-        """What became of each workload that was played at all."""
+        """The comparison of each workload that was played at all."""
         comparisons, suspects = {}, self.suspects()
         for workload, pairs in self.screening.items():
             if fault := self.failed.get(workload):
@@ -293,7 +293,7 @@ class Duet(Generic[Of]):
         if of in self._stage.verdicts:
             return self._stage.verdicts[of]
         if of in suspects or workload in self.to_screen():
-            # A run may end before a suspect's first fresh pair. An interval of a changed program takes all pairs.
+            # A run may end before a suspect's first fresh pair. The interval of a changed program uses all pairs.
             fresh = [] if self._is_changed(workload) else self.confirmation[workload]
             return unfinished([pair.differences[metric] for pair in fresh or self._pairs(workload)])
         return self._cleared(workload, metric)
@@ -337,13 +337,13 @@ def _of_changed(verdict: Verdict, threshold: float) -> Verdict:
 
 
 def _disturbed(pairs: Sequence[str]) -> str:
-    """What disturbed so many pairs, which do not count; empty: there are none."""
+    """A clause on the number of disturbed pairs, which do not count, and the last cause; empty without any."""
     further = "1 further pair does" if len(pairs) == 1 else f"{len(pairs)} further pairs do"
     return f"{further} not count, as {pairs[-1]}" if pairs else ""
 
 
 def _odd(workload: Workload | PlainTest, pairs: Sequence[Pair]) -> str:
-    """What is odd about the times of its calls; empty: nothing."""
+    """A remark on odd times of the workload's calls; empty if there is nothing odd."""
     if isinstance(workload, PlainTest):
         return speeds.remark(pairs)
     drift = statistics.median(pair.drift for pair in pairs)
@@ -362,10 +362,10 @@ def _alike_sides(remarks: Sequence[Remark], described: Mapping[str, Mapping[str,
 
 
 def _failed(workload: Of, fault: Fault, built: bool) -> Comparison[Of]:
-    """What a fault makes of a workload that both sides have built before, or not."""
+    """The comparison of a workload that ended with a fault; `built`: both sides had built it before."""
     failure, says = fault.failure, f"{fault.title}: {fault.failure.message}"
     if failure.kind == "out_of_memory":
-        # Which side runs out first is arbitrary.
+        # The side that runs out of memory first is arbitrary.
         note = f"memory must hold both sides at once; {says}"
         return Comparison(workload, "incomparable", note=note, fault=fault)
     cannot = f"{fault.title} cannot run it: {failure.message}"

@@ -1,4 +1,4 @@
-"""What to report of a duet's comparisons."""
+"""Makes the outcome to report from a duet's comparisons."""
 
 import statistics
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ AnyComparison = Comparison[Workload] | Comparison[PlainTest]
 
 
 def outcome(base: str, head: str, comparisons: Iterable[AnyComparison], seconds: float) -> Outcome:
-    """What to report of these comparisons.
+    """The outcome of these comparisons.
 
     A benchmark that is worse, missing or failed has failed its own test already.
 
     Args:
         base, head: titles of the sides.
-        seconds: how long the whole duet took.
+        seconds: that the whole duet took.
     """
     comparisons = list(comparisons)
     findings = [finding for comparison in comparisons for finding in _findings(comparison)]
@@ -56,7 +56,7 @@ def _findings(comparison: AnyComparison) -> list[Finding]:
 
 
 def _conditions(comparison: AnyComparison) -> list[str]:
-    """Notes on fallback flags and smaller batches, with which both sides ran unasked, and on changed settings."""
+    """Notes on fallback flags and smaller batches that both sides ran with unasked, and on changed settings."""
     name, after_crash = comparison.workload.id, comparison.described.get("head", {}).get("after_crash")
     unfit = comparison.pairs[-1].unfit if comparison.pairs else ()
     crashed = [f"{name}: {after_crash}, on both sides"] if after_crash else []
@@ -68,7 +68,7 @@ def _conditions(comparison: AnyComparison) -> list[str]:
 
 
 def _versions(comparison: AnyComparison) -> list[str]:
-    """Framework versions that differ."""
+    """A sentence on each framework version that differs."""
     base, head = (comparison.described.get(side, {}).get("versions", {}) for side in ("base", "head"))
     differing = sorted(versions_that_differ(base, head).items())
     return [f"{name} {before} in base, {now} in head" for name, (before, now) in differing]

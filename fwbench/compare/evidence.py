@@ -1,4 +1,4 @@
-"""What many suites of known truth say of the gate, and of the rules that others use, judged on the same data."""
+"""Error rates of the gate, and of rules that others use, on the same suites with a known slowdown or none."""
 
 import math
 import statistics
@@ -20,7 +20,7 @@ from fwbench.record import bounds, journal, reading, schema
 from fwbench.record.storage import SELFTEST
 from fwbench.text import row
 
-# So many suites tell how far runs differ.
+# The fewest quiet suites that show the scatter between runs.
 _QUIET = 10
 
 Seconds = Sequence[float]
@@ -68,8 +68,8 @@ class Evidence:
 
     Attributes:
         header: its first line.
-        suites: each once.
-        faults: of the lines that are damaged, which are left out.
+        suites: each suite once.
+        faults: of damaged lines, which are left out.
     """
 
     header: Mapping[str, Any]
@@ -81,7 +81,7 @@ def read(path: Path) -> Evidence:
     """Read a file of suites; a line that is damaged or was cut off is left out.
 
     Raises:
-        UserError: it is no such file.
+        UserError: the file holds no suites.
     """
 
     def suite(data: Any) -> Mapping[str, Any]:
@@ -106,7 +106,7 @@ def _slower(statistic: Callable[[Seconds], float]) -> Callable[[Seconds, Seconds
     return lambda base, head: statistic(head) > 1.05 * statistic(base)
 
 
-# Whether head counts as slower, from the rounds of one process a side.
+# Rules that decide from the rounds of one process a side if head counts as slower.
 RULES: Mapping[str, Callable[[Seconds, Seconds], bool]] = {
     "mean:5%": _slower(statistics.fmean),
     "median:5%": _slower(statistics.median),
@@ -121,16 +121,16 @@ RULES: Mapping[str, Callable[[Seconds, Seconds], bool]] = {
 
 
 def clopper_pearson(successes: int, of: int) -> tuple[float, float]:
-    """The exact interval of a rate, at 95 % (Clopper and Pearson, Biometrika 26, 1934)."""
+    """The exact 95 % interval of a rate (Clopper and Pearson, Biometrika 26, 1934)."""
     result = stats.binomtest(successes, of).proportion_ci(0.95, method="exact")
     return float(result.low), float(result.high)
 
 
 def rates(suites: Suites, fails: Judge) -> dict[float, tuple[int, int]]:
-    """How often a rule is right or wrong: by the slowdown, cases that it calls slower, and cases.
+    """The counts behind a rule's rates: by slowdown, the cases that the rule calls slower, and all cases.
 
-    Without a change a case is a suite, which fails with any of its benchmarks; with one, each benchmark that was slowed
-    down.
+    Without a slowdown a case is a suite, which fails if any of its benchmarks does. With one, a case is a benchmark
+    that was slowed down.
     """
     counts: dict[float, tuple[int, int]] = {}
 
@@ -149,7 +149,7 @@ def rates(suites: Suites, fails: Judge) -> dict[float, tuple[int, int]]:
 
 
 def report(evidence: Evidence) -> list[str]:
-    """Markdown: the gate's rates and other rules' on the same data, then what it cost."""
+    """Lines of Markdown: the rates of the gate and of other rules on the same data, then the gate's cost in seconds."""
     suites = evidence.suites
     faults = [f"Left out: {fault}" for fault in evidence.faults]
     if not suites:
@@ -186,9 +186,9 @@ def report(evidence: Evidence) -> list[str]:
 
 def _of_rounds(rule: Callable[[Seconds, Seconds], bool]) -> Judge:
     def fails(benchmark: Mapping[str, Any]) -> bool:
-        # One that failed has none.
+        # A benchmark that failed has no rounds.
         with warnings.catch_warnings():
-            # SciPy warns of rounds that are nearly alike, and of a single one.
+            # SciPy warns of rounds that are nearly alike, and of a single round.
             warnings.simplefilter("ignore", RuntimeWarning)
             return any(rule(pair["base"], pair["head"]) for pair in benchmark["rounds"][:1])
 
@@ -203,11 +203,12 @@ def _rate(hits: int, of: int) -> str:
 
 
 def state(machine: Machine, path: Path = SELFTEST) -> float:
-    """How far the states differ that this machine's runs meet while nothing else runs.
+    """The scatter between this machine's runs of unchanged code while nothing else runs.
 
     Returns:
-        Standard deviation between runs of the logarithm of a run's time, of the benchmark that it moves most: by base's
-        processes in the machine's own A/A record, a suite a run. Where that has too few quiet suites, `UNTESTED`.
+        Standard deviation between runs of the logarithm of a run's time, for the benchmark in which it is largest. It
+        comes from base's processes in the machine's own A/A record, in which each suite is a run. `UNTESTED` if the
+        machine has no such record, or one with too few quiet suites.
     """
     try:
         evidence = read(path)

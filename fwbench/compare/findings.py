@@ -1,18 +1,18 @@
-"""What a comparison has found, benchmark by benchmark and metric by metric, and the exit code that it deserves."""
+"""The findings of a comparison, by benchmark and metric, and the exit code that they lead to."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-# What statistics can say of one metric.
+# The statistics' verdicts on one metric.
 Decision = Literal["regressed", "improved", "unchanged", "inconclusive"]
 
-# What can become of a benchmark, or of one of its metrics. Beside times that were compared stand `different`: head
-# computes something else; `program`: another program. `changed`: another program where programs alone are compared.
+# Kinds of findings on a benchmark or one of its metrics. `different` (head computes something else) and `program` (head
+# has another program) stand beside compared times. `changed` is another program in a comparison of programs alone.
 Kind = Decision | Literal["failed", "missing", "incomparable", "changed", "different", "program", "new"]
 
-# Gravest first; what stands in front of a report.
+# The order in a report, gravest first.
 ORDER: tuple[Kind, ...] = (
     "failed",
     "regressed",
@@ -27,26 +27,26 @@ ORDER: tuple[Kind, ...] = (
     "unchanged",
 )
 FAILING: tuple[Kind, ...] = ("failed", "regressed", "changed", "missing")
-# Kinds that stand beside what became of a benchmark's times.
+# Kinds that stand beside the finding on a benchmark's times.
 BESIDE: tuple[Kind, ...] = ("different", "program")
 _COMPARED = ("regressed", "improved", "unchanged", "inconclusive", "changed")
 
 OK, WORSE, NOTHING = 0, 1, 4
 
-# Stands for a benchmark's name where a finding is about the whole comparison.
+# Stands in place of a benchmark's name if a finding is about the whole comparison.
 ALL = "all"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What statistics say of one metric of a benchmark.
+    """The statistics' verdict on one metric of a benchmark.
 
     Attributes:
         ratio: estimate of head over base.
         interval: of the ratio, at `confidence`.
-        pairs: that the estimate rests on.
-        p_value: of the test, where one was made.
-        note: for an inconclusive one, what would resolve it.
+        pairs: the number of pairs that the estimate rests on.
+        p_value: of the test, if one was made.
+        note: what would resolve an inconclusive verdict, or why a changed program counts as regressed.
         ended: why no further pair was played.
     """
 
@@ -62,17 +62,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one benchmark, or of one of its metrics.
+    """The result for one benchmark, or for one of its metrics.
 
     Attributes:
         benchmark: its workload's id, a plain benchmark's full name, or `ALL`.
-        metric: empty where the finding is about the whole benchmark.
-        base, head: typical values in the metric's SI unit; of a duet, base's and the verdict's ratio times that.
+        metric: empty if the finding is about the whole benchmark.
+        base, head: typical values in the metric's SI unit; in a duet, head's is base's times the verdict's ratio.
         replicates: what the verdict rests on, as in `10 pairs, confirmed`.
         verdict: of the statistics, with ratio and interval.
         note: one sentence: why, or what to do.
-        in_test: whether the benchmark's own test was judged by it, so that it counts no second time: where it is a
-            fault that test has failed, and where that was expected, it is forgiven.
+        in_test: whether the benchmark's own test was judged by it, so that it does not count twice. A fault has failed
+            that test, or is forgiven if the test was expected to fail.
     """
 
     benchmark: str
@@ -91,9 +91,9 @@ class Outcome:
     """A whole comparison.
 
     Attributes:
-        base, head: what was compared, for readers.
-        seconds: that it took, where it was measured for the purpose.
-        notes: about all of it.
+        base, head: the names of the two sides, for readers.
+        seconds: that the comparison took, if it measured both sides itself.
+        notes: on the whole comparison.
     """
 
     base: str
@@ -104,11 +104,11 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """What the comparison makes of an exit code that is 0 so far.
+        """The exit code that the comparison gives to a run whose exit code is 0 so far.
 
         Returns:
-            1 where a benchmark is worse, failed or missing, unless its own test was judged by that; else 4 where
-            nothing could be compared, or something could not; else 0.
+            1 if a benchmark is worse, changed, failed or missing, unless its own test was judged by that; else 4 if
+            nothing could be compared, or a benchmark could not; else 0.
         """
         if any(finding.kind in FAILING and not finding.in_test for finding in self.findings):
             return WORSE
@@ -117,7 +117,7 @@ class Outcome:
 
     @property
     def counts(self) -> Mapping[Kind, int]:
-        """The number of benchmarks by the gravest that became of each, the gravest first."""
+        """The number of benchmarks by each one's gravest kind of finding, the gravest kind first."""
         gravest: dict[str, int] = {}
         for finding in self.findings:
             if finding.kind not in BESIDE and finding.benchmark != ALL:
@@ -127,7 +127,7 @@ class Outcome:
         return {ORDER[rank]: counts[rank] for rank in sorted(counts)}
 
     def reason(self, exit_code: int) -> str:
-        """The reason for the exit code with which a run with this comparison ended, in a phrase."""
+        """A phrase with the reason for the exit code of a run that made this comparison."""
         if exit_code == OK:
             return "no benchmark fails the run"
         grave = {WORSE: FAILING, NOTHING: ("incomparable",)}.get(exit_code, ())

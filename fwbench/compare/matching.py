@@ -1,4 +1,4 @@
-"""The benchmarks of two records, and which of them belong together."""
+"""The benchmarks of two records, and the pairs of them that belong together."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ class Benchmark:
     """A benchmark of one record.
 
     Attributes:
-        name: its workload's id; of a plain benchmark its full name.
-        values: by metric, one of each process.
-        measurement: None of a plain benchmark.
-        test: that measured it, where that is known.
+        name: its workload's id; a plain benchmark's full name.
+        values: by metric, one for each process.
+        measurement: None for a plain benchmark.
+        test: that measured it, if known.
     """
 
     name: str
@@ -29,23 +29,23 @@ class Benchmark:
 
     @property
     def asked(self) -> str:
-        """The name under which it was asked for: another one where its batch did not fit into memory."""
+        """The name under which it was asked for, which is another one if its batch did not fit into memory."""
         return self.measurement.asked.id if self.measurement else self.name
 
 
 def without_harness(record: Record) -> Record:
-    """The record less what prices the harness: its nanoseconds are the machine's."""
+    """The record without benchmarks of the harness itself, whose nanoseconds depend on the machine alone."""
     internal = {lane.name for lane in LANES.values() if lane.internal}
     measurements = tuple(m for m in record.measurements if m.workload.lane not in internal)
     return replace(record, measurements=measurements)
 
 
 def distinct(records: Iterable[Record]) -> list[Record]:
-    """Records with what no other one holds, by their own times, whatever order they are given in.
+    """Records without repeated measurements, in the order of their own times.
 
-    Of a measurement that several hold (a journal, the run that was saved, a run that went on with it, copies), the
-    fullest copy counts. It stands in the record that holds most beside it, so that a run's measurements stay together.
-    A record of which nothing is left is left out.
+    If several records hold a measurement (a journal, the saved run, a run that resumed it, copies), its fullest copy
+    counts. It stays in the record that holds the most others, so that a run's measurements stay together. A record
+    with nothing left is dropped. The order of the given records does not matter.
     """
     given = sorted(records, key=lambda record: (record.made, str(record.path)))
     fullest = Copies(m for record in given for m in record.measurements)
@@ -80,7 +80,7 @@ def benchmarks(record: Record) -> dict[str, Benchmark]:
 
 
 def without_repeats(record: Record) -> list[Measurement]:
-    """What has numbers, less larger batches that were halved to one that the run has measured anyhow."""
+    """The measurements with numbers, except batches that were halved to one that the run has measured anyhow."""
     measured = [m for m in record.measurements if not m.failure]
     others = [(m.workload.id, m.unfit) for m in measured]
     return [
@@ -95,14 +95,16 @@ def without_repeats(record: Record) -> list[Measurement]:
 
 
 def measured_twice(record: Record) -> set[str]:
-    """What one record has measured more than once, so that nobody can tell which of them counts."""
+    """The ids of workloads that a record holds more than once, so that it is unknown which measurement counts."""
     counts = Counter(m.workload.id for m in without_repeats(record))
     return {name for name, count in counts.items() if count > 1}
 
 
 def matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> list[tuple[Benchmark, Benchmark]]:
-    """By workload; what is left, by the test that measured it or the batch that was asked for, so that it can be told
-    why they cannot be compared."""
+    """Match benchmarks by workload, and the rest by the test that measured them or the batch that was asked for.
+
+    The second kind of match cannot be compared; it lets the report say why.
+    """
     pairs = [(side, head[name]) for name, side in base.items() if name in head]
     left = {key: side for name, side in head.items() if name not in base for key in (side.test, side.asked) if key}
     for name, side in base.items():
@@ -113,7 +115,7 @@ def matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> lis
 
 
 def nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark], of_duet: Sequence[bool]) -> str:
-    """Why two records have no benchmark in common.
+    """The reason why two records have no benchmark in common, in a clause.
 
     Args:
         of_duet: whether each is the journal of a duet.

@@ -1,4 +1,4 @@
-"""A pair of processes, one of base and one of head, and what became of a workload's pairs in a duet."""
+"""A pair of processes, one of base and one of head, and the comparison that a duet makes of a workload's pairs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,19 +14,19 @@ from fwbench.record.measurement import Failure
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 
-# Whose base and head a duet compares.
+# The things of which a duet compares base and head.
 Of = TypeVar("Of", Workload, PlainTest)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a side has no numbers.
+    """The failure that left a side without numbers.
 
     Attributes:
-        side: `base` or `head`; `here` if lanes take turns.
+        side: `base` or `head`; `here` if lanes take turns, or if the GPU was disturbed too often.
         title: of the side, for readers.
-        failure: of kind `unavailable` where the side cannot run the workload.
-        lost: of a head that cannot run or has no such model: whether base can.
+        failure: of kind `unavailable` if the side cannot run the workload.
+        lost: whether head cannot run the workload, or has no such model, but base can.
     """
 
     side: str
@@ -37,7 +37,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Pair(Decoded):
-    """What the turns of a pair of processes yield.
+    """The results of the turns of a pair of processes.
 
     Attributes:
         differences: by metric, logarithm of head over base.
@@ -47,10 +47,10 @@ class Pair(Decoded):
             (`program`), what it computes (`outputs`), and the digests of the repository's modules by path (`sources`).
         drift: change of both sides' time from the first to the last block of a placing, as a logarithm.
         seconds: that the pair took, its processes' start included.
-        flags: of the lane's fallback, that both sides ran with after crashes; empty: none.
+        flags: fallback flags of the lane that both sides ran with after crashes; empty: none.
         unfit: batch sizes that did not fit into memory before, on either side.
-        held: whether a process was stopped, or held back by a quota, in each try of a turn.
-        disturbed: who else computed on the GPU, or what held its clocks down; empty: nothing. Such a pair is no
+        held: whether in every try of some turn a process was stopped, or held back by a quota.
+        disturbed: other users of the GPU, or what held its clocks down; empty: nothing. A disturbed pair is no
             replicate.
     """
 
@@ -71,15 +71,15 @@ Stage = Literal["screening", "confirmation"]
 
 @dataclass(frozen=True)
 class Comparison(Generic[Of]):
-    """What became of a benchmark.
+    """A duet's result for one benchmark.
 
     Attributes:
-        workload: that was played: a smaller one than was asked for where that did not fit into memory; or a plain test.
+        workload: as it was played, with a smaller batch if the one asked for did not fit into memory; or a plain test.
         kind: the gravest of its verdicts; `new`: base cannot build it; `missing`: head cannot run it, and base can;
             `unavailable`: neither can; `incomparable`: something else was in the way; `failed`: head failed.
         verdicts: by metric.
         screening, confirmation: the pairs of both stages.
-        note: one sentence on what stands in the way of a verdict, or on what to know of it.
+        note: one sentence on the obstacle to a verdict, or on what to know of the verdict.
         fault: of the side that failed, for a kind that is no verdict.
     """
 
@@ -103,12 +103,12 @@ class Comparison(Generic[Of]):
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What is to say of both sides' programs; nothing where a side does not tell its own."""
+        """Remarks on both sides' programs; empty if a side has not recorded its program."""
         return remarks_on(self.workload, self.described)
 
     @property
     def agreement(self) -> Agreement:
-        """Whether head computes what base does."""
+        """The agreement of what base and head compute."""
         return of_sides(self.workload, *(self.described.get(side, {}).get("outputs", {}) for side in ("base", "head")))
 
     @property
@@ -118,7 +118,7 @@ class Comparison(Generic[Of]):
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """What screening and confirming it took."""
+        """The seconds that screening and confirming it took."""
         return sum(pair.seconds for pair in self.screening), sum(pair.seconds for pair in self.confirmation)
 
 
@@ -128,7 +128,7 @@ def alike(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def remarks_on(workload: Workload | PlainTest, described: Mapping[str, Mapping[str, Any]]) -> tuple[Remark, ...]:
-    """What is to say of both sides' programs, as `Pair.described` has them; nothing if a side does not tell its own."""
+    """Remarks on both sides' programs, as `Pair.described` has them; empty if a side has not recorded its program."""
     base, head = (described.get(side, {}).get("program") for side in ("base", "head"))
     if not base or not head:
         return ()

@@ -1,4 +1,4 @@
-"""What shows that two lanes compute the same function, and why some lanes must not be compared."""
+"""Evidence that two lanes compute the same function, and reasons why some lanes must not be compared."""
 
 import itertools
 import shlex
@@ -12,13 +12,13 @@ from fwbench.record.measurement import Measurement
 
 Word = Literal["proved", "checked", "different", "unchecked"]
 
-# The four words, for the text beside a table.
+# The meaning of the four words, for the text beside a table.
 WORDS = (
     "proved (in float64, with these versions, in the mode that was timed), checked (the outputs or losses of the timed "
     "programs agree in this run), different (they do not, so there is no speed-up) or unchecked (nothing shows it)"
 )
 
-# What stands in the place of a ratio of two lanes whose records say that they were not measured alike.
+# Texts that replace the ratio of two lanes if their records say that the two were not measured alike.
 OTHER_WEIGHTS = "other weights"
 OTHER_ARITHMETIC = "other arithmetic"
 OTHER_SETTINGS = "other settings"
@@ -31,21 +31,21 @@ _WRONG = {
     MIXED: "did not each run with the same fallback flags in all processes",
 }
 
-# A lane's proof holds: it was made against the reference, or the lane is the reference itself.
+# States of a proof that holds: it was made against the reference, or the lane is the reference itself.
 _HOLDS = ("proved", "reference")
-# The proof of a lane whose program no proof runs, such as one that another compiler makes.
+# The state of a lane whose program no proof runs, such as a program that another compiler makes.
 _DERIVED = "derived"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What shows that two lanes compute the same function.
+    """Evidence for or against two lanes computing the same function.
 
     Attributes:
         word: `proved` (in float64, with these versions, in the mode that was timed), `checked` (this run's results
             agree), `different` (they do not), or `unchecked`.
         detail: half a sentence: what agrees or differs and by how much, or why the run's check says nothing.
-        stale: why no proof holds for what was measured; empty where one does.
+        stale: why no proof holds for what was measured; empty if one does.
     """
 
     word: Word
@@ -70,7 +70,7 @@ def evidence(one: Case, other: Case) -> Evidence:
 
 
 def _check(one: Case, other: Case) -> Agreement:
-    """What the sketches of two lanes say. Of several pairs of processes, one that differs comes before all others."""
+    """The agreement of two lanes' sketches. One pair of processes that differs outweighs all others."""
     pairs = [
         agreement(first, second)
         for first, second in itertools.product(one.measurements, other.measurements)
@@ -86,12 +86,12 @@ def _start(measurement: Measurement) -> tuple[int, str]:
 
 
 def _doubt(one: Case, other: Case) -> tuple[str, bool]:
-    """Why no proof holds for two lanes, empty where one does; and whether a proof has found that they differ."""
+    """The reason why no proof holds for two lanes, empty if one does; and true if a proof found that they differ."""
     proofs = _proof(one), _proof(other)
     if _one_framework(one, other):
         return "a proof compares two frameworks, and these lanes are of one", False
     unproved = [proof for proof in proofs if not _holds(proof, one.workload.mode)]
-    # What float64 refutes, no lane that runs the same network defends.
+    # A proof that failed in float64 comes first: the other lane's state does not outweigh it.
     for proof in sorted(unproved, key=lambda proof: proof.get("state") != "failed"):
         return proof.get("reason") or "it has never been proved", proof.get("state") == "failed"
     for proof, beside in zip(proofs, (other, one), strict=True):
@@ -104,7 +104,7 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
 
 
 def _holds(proof: Mapping[str, Any], mode: str) -> bool:
-    """Whether a proof holds for what a mode computes: one that fails in training alone holds for inference."""
+    """True if a proof holds for what a mode computes; one that fails only in training holds for inference."""
     return proof.get("state") in _HOLDS or (mode == "inference" and bool(proof.get("training_alone")))
 
 
@@ -113,22 +113,22 @@ def _one_framework(one: Case, other: Case) -> bool:
 
 
 def _provable(one: Case, other: Case) -> bool:
-    """Whether `fwbench prove` can say anything of two lanes: each is a framework of its own, with a network."""
+    """True if `fwbench prove` can compare two lanes: each has a framework of its own, and a network."""
     states = {_proof(case).get("state") for case in (one, other)}
     return not _one_framework(one, other) and not states & {_DERIVED, "alone"}
 
 
 def _proof(case: Case) -> Mapping[str, Any]:
-    """What the records say of the proof of this lane's network; the worst where they differ."""
+    """The proof of this lane's network by the records; the worst if they differ."""
     stamps = [m.parity.get("proof") or {} for m in case.measurements]
     return min(stamps, key=lambda stamp: stamp.get("state") in _HOLDS, default={})
 
 
 def apart(one: Case, other: Case, *, threads: bool = True) -> str:
-    """Why two lanes' numbers must not be set against each other, in the place of their ratio; empty where they may.
+    """The text that replaces the ratio of two lanes that must not be compared; empty if they may be.
 
     Args:
-        threads: whether they must have had as many threads and CPUs.
+        threads: whether both must have had the same numbers of threads and CPUs.
     """
     digests: list[dict[tuple[int, str], object]] = [
         {_start(m): m.parity.get("weights") for m in case.measurements} for case in (one, other)
@@ -148,7 +148,7 @@ def apart(one: Case, other: Case, *, threads: bool = True) -> str:
 
 
 def comparable_lanes(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
-    """The largest set of lanes of which each may be compared with each other; of two as large, the first."""
+    """The largest set of lanes that may all be compared with each other; the first if several are as large."""
     cases = comparison.lanes
     refused = {pair for pair in itertools.combinations(lanes, 2) if apart(*(cases[lane] for lane in pair))}
     sets = (chosen for size in range(len(lanes), 0, -1) for chosen in itertools.combinations(lanes, size))
@@ -156,7 +156,7 @@ def comparable_lanes(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
 
 
 def doubts(given: Iterable[Case]) -> list[str]:
-    """What is wrong or missing in the evidence, and what to do: a sentence each."""
+    """A sentence on each fault or gap in the evidence, and what to do about it."""
     wrong: dict[str, None] = {}
     unchecked: dict[str, str] = {}
     unproved: dict[str, str] = {}
@@ -194,7 +194,7 @@ def doubts(given: Iterable[Case]) -> list[str]:
 
 
 def tally(given: Iterable[Case]) -> dict[str, str]:
-    """By model, how many pairs of lanes each word stands beside, with the details: `checked 2 (outputs agree ...)`."""
+    """By model, the number of pairs of lanes for each word, with details: `checked 2 (outputs agree ...)`."""
     every = [(one.workload.model, evidence(one, other)) for one, other in _pairs(given)]
     told = {}
     for model, of_model in grouped(every, lambda pair: pair[0]).items():
@@ -205,7 +205,7 @@ def tally(given: Iterable[Case]) -> dict[str, str]:
 
 
 def differ(given: Iterable[Case]) -> bool:
-    """Whether any two lanes do not compute the same, or do not even begin with the same weights."""
+    """True if any two lanes do not compute the same, or do not even begin with the same weights."""
     return any(
         evidence(one, other).word == "different" or apart(one, other) == OTHER_WEIGHTS for one, other in _pairs(given)
     )
@@ -217,7 +217,7 @@ def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:
 
 
 def _command(models: Collection[str], given: Iterable[Case]) -> str:
-    """The command that proves models, with the interpreters that `--fwbench-python` named where they were measured."""
+    """The command that proves models, with the interpreters that `--fwbench-python` named when they were measured."""
     pythons = dict.fromkeys(
         f"{proof['framework']}={proof['python']}"
         for case in given

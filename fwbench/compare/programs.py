@@ -1,4 +1,4 @@
-"""Two programs compared without a clock: what changed, exactly, the most important first."""
+"""Compares two programs without a clock: their exact changes, the most important first."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.text import change
 
 _BARRIER = "optimization_barrier"
-_NAMED = 8  # kinds of operators in a sentence; a reader of more compares the records
+_NAMED = 8  # the most kinds of operators in a sentence; the records have the rest
 
-# What the compiler makes of a program, and what it is called.
+# The compiler's figures for a program, with their names for readers.
 _SIZES = {"flops": "FLOPs", "bytes_accessed": "bytes accessed", "memory": "the compiler's memory"}
 _COUNTS = {"libraries": "calls of", "precisions": "products in"}
 
@@ -32,23 +32,23 @@ class Remark:
 
 
 def changes(remarks: Iterable[Remark]) -> str:
-    """What changed, in one sentence; empty where nothing did."""
+    """The changes, in one sentence; empty if there are none."""
     return "; ".join(remark.sentence for remark in remarks if remark.changed)
 
 
 def facts(remarks: Iterable[Remark]) -> str:
-    """What there is to know of a program that did not change, in one sentence."""
+    """The remarks on a program that did not change, in one sentence."""
     return "; ".join(remark.sentence for remark in remarks if remark.kind != "untold")
 
 
 def compare(base: Fingerprint, head: Fingerprint, device: str) -> tuple[Remark, ...]:
-    """All remarks, at least one; nothing is judged better or worse where only a clock can tell.
+    """All remarks on two programs, at least one. A change is not called better or worse if only a clock can show it.
 
     Args:
         base: of the baseline.
         head: of the same workload now.
-        device: that compiles it. On a GPU compilers choose by measuring, so their figures of one program may change;
-            for a GPU that is not here the CPU compiles it, and nothing is measured.
+        device: that compiles it. On a GPU compilers choose by measuring, so their figures for one program may change.
+            A program for a GPU that is not here is compiled by the CPU, and nothing is measured.
     """
     if base.digest is None or head.digest is None:
         return (_untold(base, head),)
@@ -71,7 +71,7 @@ def _untold(base: Fingerprint, head: Fingerprint) -> Remark:
 
 
 def _recompiles(base: Fingerprint, head: Fingerprint) -> Iterator[Remark]:
-    # How many of its calls compile depends on how many a run makes; whether any does, does not.
+    # The number of calls that compile depends on the number of calls in a run, so it is compared with zero alone.
     if head.recompilations:
         if base.recompilations:
             yield Remark("recompiles", "still recompiles at steady state", changed=False)
@@ -149,7 +149,7 @@ def _same(base: Fingerprint, head: Fingerprint, device: str) -> Remark:
 
 
 def _facts(base: Fingerprint, head: Fingerprint) -> list[str]:
-    """What the compiler made of it, where that changed."""
+    """The compiler's figures that changed."""
     facts = []
     for name, title in _SIZES.items():
         before, now = getattr(base, name), getattr(head, name)
@@ -165,7 +165,7 @@ def _facts(base: Fingerprint, head: Fingerprint) -> list[str]:
 
 
 def _parts(base: Fingerprint, head: Fingerprint) -> str:
-    """Which parts of the memory changed."""
+    """The parts of the compiler's memory that changed, in parentheses; empty if none are known to have."""
     different = _different(base.memory_parts or {}, head.memory_parts or {})
     parts = ", ".join(_change(name, before, now) for name, before, now in different)
     return f" ({parts})" if base.memory_parts and head.memory_parts and parts else ""
@@ -178,13 +178,13 @@ def _change(title: str, before: float, now: float) -> str:
 
 
 def _different(base: Mapping[str, float], head: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """Each name whose number changed, with both numbers; 0 where it is not there."""
+    """Each name whose number changed, with both numbers; a missing number is 0."""
     both = ((name, base.get(name, 0), head.get(name, 0)) for name in sorted({*base, *head}))
     return [(name, before, now) for name, before, now in both if before != now]
 
 
 def _by(base: Fingerprint, head: Fingerprint) -> str:
-    """Which versions and flags differ."""
+    """The compiler versions and flags that differ, in words."""
     before, now = base.compiler or {}, head.compiler or {}
     return ", ".join(
         f"{name} {before.get(name) or 'none'} -> {now.get(name) or 'none'}"

@@ -9,37 +9,37 @@ from dataclasses import dataclass
 from statistics import fmean, median, variance
 from typing import Literal
 
-# Rounds of a workload: its own scatter shows from two on, and 12 are the most.
+# The fewest rounds of a workload, from which its own scatter shows, and the most.
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 12
 
 # Lanes are equal if their ratio surely differs from 1 by no more than this share.
 EQUAL = 0.05
 
-# Lanes of which it is not known which is faster are near each other if they surely differ by no more than this share.
+# Lanes are near if it is unknown which is faster, but their ratio surely differs from 1 by no more than this share.
 NEAR = 0.10
 
-# The confidence of a ratio's interval, each by itself: of 14 workloads one is missed in every seventh run.
+# The confidence of each ratio's interval by itself: with 14 workloads, one misses the truth in every seventh run.
 LEVEL = 0.99
 
-# Half the width of an interval, as a share of the ratio, from which on a workload plays no further rounds.
+# A workload plays no further rounds once half the width of its interval is at most this share of the ratio.
 PRECISE = 0.015
 
-# Two fastest turns of a round's 24 find the same speed of a program most often (docs/evidence/turns.md). A call of
-# fewer seconds than `_SHORT` is short or long by how soon another thread wakes; a few turns are lucky, so half count.
+# The two fastest of a round's 24 turns give the same speed of a program most often (docs/evidence/turns.md). A call of
+# fewer seconds than `_SHORT` is short or long by how soon another thread wakes, and a few turns are lucky: half count.
 _FASTEST_TURNS, _SHORT = 2, 1e-4
 
-# A round lies apart if it is farther than this from the median of all, in standard deviations. It does not count if the
-# others are so many more: where one process in seven is slow, slow ones are seldom so many more than fast ones.
+# A round lies apart if it is more than `_APART` standard deviations from the median of all. It does not count if the
+# others outnumber such rounds by `_AHEAD`: if one process in seven is slow, slow rounds seldom outnumber fast ones so.
 _APART, _AHEAD = 5.0, 3
 
-# CPUs lie as usual if they hand a number to each other in the usual time, to within this factor. Where a host had moved
-# them it took 1.5 times as long (docs/method.md, "Slow spells").
+# CPUs are placed as usual if they hand a number to each other in the usual time, within this factor. After a host had
+# moved them it took 1.5 times as long (docs/method.md, "Slow spells").
 _SAME_PACE = 1.2
 
-# The scatter of a run's other workloads counts for so many rounds: each workload has its own.
+# The scatter of a run's other workloads counts as this many rounds only, as each workload has a scatter of its own.
 _POOLED = 3.0
 
-# Programs of like duration scatter alike: a call of the one lasts at most so many times as long as of the other.
+# Programs of like duration scatter alike: one's call lasts at most this many times as long as the other's.
 _LIKE = 8.0
 
 
@@ -47,11 +47,11 @@ def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
     """The logarithm of a lane's speed over another's in a round, from the two fastest turns of each lane.
 
     Turns are slowed from outside, by a neighbour on the core's other thread or by memory that the kernel has yet to
-    give: the fastest of many short turns met neither. Of programs whose calls take tens of microseconds the faster half
-    of the turns counts.
+    give: the fastest of many short turns met neither. For programs whose calls take tens of microseconds, the faster
+    half of the turns counts.
 
     Args:
-        own, theirs: seconds of a call, turn by turn; or another measure, of one number.
+        own, theirs: seconds of a call in each turn; or another measure, with a single number.
     """
     halved = min(*own, *theirs) < _SHORT
     return _level(theirs, halved) - _level(own, halved)
@@ -65,34 +65,34 @@ def _level(turns: Sequence[float], halved: bool) -> float:
 
 @dataclass(frozen=True)
 class Scatter:
-    """How far the rounds of a workload are expected to lie apart before they are played.
+    """The scatter of a workload's rounds that is expected before they are played.
 
     Attributes:
         deviation: standard deviation of a round's logarithm of two lanes' ratio.
-        counts: for how many rounds the expectation counts.
+        counts: the number of rounds as which the expectation counts.
     """
 
     deviation: float = 0.02
     counts: float = 2.0
 
 
-# The scatter to expect before any other workload of the run has rounds, and where a GPU is the limit: on two H200
-# processes of one program lay 0.1 to 0.4 % apart (docs/gpu.md).
+# The scatter to expect before any other workload of the run has rounds: in general, and if a GPU is the limit. On two
+# H200, processes of one program lay 0.1 to 0.4 % apart (docs/gpu.md).
 _USUAL, ON_GPU = Scatter(), Scatter(0.005)
 
 
 def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: float, usual: Scatter = _USUAL) -> Scatter:
     """The scatter to expect of a workload's rounds, from the rounds of a run's other workloads of like duration.
 
-    Rounds scatter by the machine, which is the same for all workloads, and short programs by more than long ones: a
-    moderated variance (Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3, article 3). It is the
-    median of the others' deviations, as a program with two speeds says nothing of the rest; each is corrected by the
-    median of its own distribution.
+    The machine makes rounds scatter, which is the same for all workloads; short programs scatter more than long ones.
+    So the scatter is a moderated variance (Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3,
+    article 3): the median of the others' deviations, as a program with two speeds says nothing of the rest. Each
+    deviation is corrected by the median of its own distribution.
 
     Args:
-        others: of each other workload the seconds of a call, and the differences of its rounds.
+        others: the seconds of a call of each other workload, and the differences of its rounds.
         seconds: of a call of this workload.
-        usual: what is expected where others say nothing.
+        usual: the scatter to expect if the others say nothing.
     """
     from scipy.special import gammaincinv
 
@@ -101,37 +101,38 @@ def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: flo
         if (freedom := len(differences) - 1) > 0 and max(call, seconds) <= _LIKE * min(call, seconds):
             typical = 2 * float(gammaincinv(freedom / 2, 0.5)) / freedom
             deviations.append(math.sqrt(variance(differences) / typical))
-    # What is usual counts as one of them, as two or three say little.
+    # The usual deviation counts as one of them, as two or three say little.
     return Scatter(median([*deviations, usual.deviation]), _POOLED) if deviations else usual
 
 
 def usual_pace(paces: Sequence[float]) -> float:
-    """The pace of a run: the fastest that a quarter of its rounds had; 0 if none is known."""
+    """The usual pace of a run: the lower quartile of its rounds' paces, in seconds; 0 if none is known."""
     return sorted(paces)[(len(paces) - 1) // 4] if paces else 0.0
 
 
 def as_usual(pace: float, usual: float) -> bool:
-    """Whether a round was played at the usual pace; at another it does not count, as that moves ratios.
+    """True if a round was played at the usual pace; at another one it does not count, as that moves ratios.
 
     Args:
         pace: seconds in which two CPUs hand a number to each other; 0: unknown.
-        usual: what is usual in the run; 0: unknown.
+        usual: the run's usual pace; 0: unknown.
     """
     return not (pace and usual) or usual / _SAME_PACE <= pace <= usual * _SAME_PACE
 
 
 def alike(differences: Sequence[float], expected: Scatter = _USUAL) -> list[bool]:
-    """Which rounds count in a ratio: all but those that lie apart, or all where the others are not three more.
+    """A flag for each round: true if it counts in a ratio.
 
-    Some programs have two speeds, by process, and some rounds fall into a slow spell of the machine that meets one lane
-    harder. The answer is about most processes.
+    Rounds that lie apart do not count if the others outnumber them by three or more; else all rounds count. Some
+    programs have two speeds, by process, and some rounds fall into a slow spell of the machine that slows one lane
+    more. The ratio is about most processes.
 
     Args:
         differences: one for each round.
-        expected: the scatter, before these rounds. It counts beside their median absolute deviation.
+        expected: the scatter that was expected before these rounds. It is pooled with their median absolute deviation.
     """
     middle = median(differences)
-    # 1.4826 times it is the standard deviation of what is normally distributed.
+    # The standard deviation of a normal distribution is 1.4826 times its median absolute deviation.
     own = 1.4826 * median(abs(each - middle) for each in differences)
     squares = expected.counts * expected.deviation**2 + len(differences) * own**2
     reach = _APART * math.sqrt(squares / (expected.counts + len(differences)))
@@ -142,16 +143,16 @@ def alike(differences: Sequence[float], expected: Scatter = _USUAL) -> list[bool
 def ratio_interval(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[float, float, float]:
     """The interval of the logarithm of two lanes' ratio.
 
-    Student's interval over the rounds that are alike, with the scatter that was expected: a few rounds that happen to
-    agree prove little. It misses the truth in one of 100 comparisons. More rounds are played where it is wide, whatever
-    it says of the lanes: so no look at the answer has to be paid for.
+    It is Student's interval over the rounds that count (`alike`), pooled with the scatter that was expected, as a few
+    rounds that happen to agree prove little. It misses the truth in one of 100 comparisons. More rounds are played if
+    it is wide, whatever it says of the lanes, so looking at it early costs no confidence.
 
     Args:
         differences: one for each round.
-        expected: the scatter, before these rounds.
+        expected: the scatter that was expected before these rounds.
 
     Returns:
-        The mean, and the two ends.
+        The mean, the lower end and the upper end.
     """
     from scipy.special import stdtrit
 
@@ -164,10 +165,10 @@ def ratio_interval(differences: Sequence[float], expected: Scatter = _USUAL) -> 
 
 
 def ratio_verdict(low: float, high: float) -> Literal["faster", "equal", "near", "undecided"]:
-    """What an interval of a ratio's logarithm says.
+    """The verdict that an interval of a ratio's logarithm allows.
 
-    `faster`: one lane is, the first if the logarithm is above zero; `equal`: within `EQUAL`; `near`: it is not known
-    which is faster, and they are at most `NEAR` apart.
+    `faster`: one lane is, the first if the logarithm is above zero; `equal`: the lanes are at most `EQUAL` apart;
+    `near`: it is unknown which is faster, and they are at most `NEAR` apart.
     """
     if low > 0 or high < 0:
         return "faster"

@@ -1,4 +1,4 @@
-"""Which rounds of a run count, and how far those of a workload are expected to scatter."""
+"""Selects the rounds of a run that count, and estimates the scatter to expect of a workload's rounds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,27 +6,27 @@ from typing import Any, NamedTuple
 from fwbench.compare.ratios import ON_GPU, Scatter, as_usual, pooled_scatter, round_difference, usual_pace
 from fwbench.record.measurement import Measurement
 
-# The least share of a call in which a GPU computes, so that the host does not set its speed.
+# A GPU that computes for at least this share of a call sets its speed; the host does not.
 _BUSY = 0.75
 
-# A lane's turns in one round (`fwbench.record.measurement.Measurement.turns`), and those of a workload by lane, with
-# the same rounds in each.
+# A lane's turns in one round (`fwbench.record.measurement.Measurement.turns`); and a workload's turns by lane, with the
+# same rounds in each.
 Turns = Mapping[str, Any]
 OfLanes = Mapping[str, Sequence[Turns]]
 
 
 def usual(turns: Iterable[Turns]) -> float:
-    """The usual pace of a run, in seconds, of a lane's turns in each of its rounds; 0 if none is known."""
+    """The usual pace of a run, in seconds, from the turns of its lanes in each round; 0 if none is known."""
     return usual_pace([each["pace"] for each in turns if each.get("pace")])
 
 
 def counted(turns: Iterable[Turns], usual: float) -> list[Turns]:
-    """The turns of those rounds in which the machine's CPUs lay as usual."""
+    """The turns of those rounds that were played at the usual pace."""
     return [each for each in turns if as_usual(each.get("pace", 0.0), usual)]
 
 
 def differences(of_lanes: OfLanes) -> Iterator[list[float]]:
-    """Each other lane's differences from the first lane, round by round; of rounds that both played."""
+    """Yield each other lane's differences from the first lane, one for each round that both played."""
     first, *others = of_lanes.values()
     by_time = {each["begun"]: each["call"] for each in first}
     for turns in others:
@@ -37,7 +37,7 @@ class Played(NamedTuple):
     """The counted rounds of a workload.
 
     Attributes:
-        device: by lane, the seconds in which a GPU computes for a call, where they are known.
+        device: by lane, the seconds in which a GPU computes for a call, if they are known.
     """
 
     turns: OfLanes
@@ -56,10 +56,10 @@ def device_times(measurements: Iterable[Measurement]) -> dict[str, float]:
 
 
 def expected(own: Played, others: Iterable[Played]) -> dict[str, Scatter]:
-    """How far a workload's rounds are expected to scatter by each lane, given a run's other workloads.
+    """The scatter to expect of a workload's rounds, by lane, from a run's other workloads.
 
-    Rounds scatter less where a GPU is the limit than where the host is, so each kind of lane expects what its own kind
-    has shown. For two lanes of different kinds the `wider` scatter holds.
+    Rounds scatter less if a GPU is the limit than if the host is, so for each kind of lane it comes from lanes of the
+    same kind. For two lanes of different kinds the `wider` scatter holds.
     """
     given = list(others)
     known = {}
@@ -75,7 +75,7 @@ def wider(first: Scatter, second: Scatter) -> Scatter:
 
 
 def _of_kind(played: Played, busy: bool) -> OfLanes:
-    """The lanes that are busy; or all of them, if one is not."""
+    """The turns of the lanes that are busy; or, for the other kind, of all lanes unless all are busy."""
     if busy:
         return {lane: turns for lane, turns in played.turns.items() if lane in played.busy}
     return {} if played.busy.issuperset(played.turns) else played.turns

@@ -1,4 +1,4 @@
-"""A record compared with an earlier one: what is comparable, and what became better or worse."""
+"""Compares a record with an earlier one: finds benchmarks that became better or worse, or cannot be compared."""
 
 import dataclasses
 import math
@@ -53,9 +53,9 @@ def compare(
         thresholds: by metric; metrics not named are not judged.
         own: thresholds of single benchmarks, by name.
         left_out: benchmarks that were deselected, which are not missing.
-        allow_mismatch: compare what differs in more than the code.
+        allow_mismatch: compare even if more than the code differs.
         state: standard deviation between this machine's runs of unchanged code without other load, of logarithms.
-        earlier: runs, whose best level head is held to as well.
+        earlier: runs with whose best level head is compared, too.
     """
     base, head = without_harness(base), without_harness(head)
     refusal = "" if allow_mismatch else in_words((*mismatches(base.machine, head.machine), *other_cpu(base, head)))
@@ -96,14 +96,14 @@ def compare(
 
 
 def _in_vain(thresholds: Iterable[str], cases: Sequence[Compared]) -> Iterator[str]:
-    """A sentence on the metrics that no benchmark has in both records."""
+    """Yield a sentence on the metrics that no benchmark has in both records."""
     if left := [metric for metric in thresholds if not any(case.metric == metric for case in cases)]:
         was, it = ("was", "it") if len(left) == 1 else ("were", "them")
         yield f"{', '.join(left)} {was} not compared: no benchmark has {it} in both records"
 
 
 def _damaged(base: Record, head: Record, left_out: frozenset[str]) -> dict[str, str]:
-    """The benchmarks that a record holds damaged, and which one does."""
+    """The benchmarks that are damaged in either record, each with a sentence on the record and the fault."""
     return {
         benchmark.name: f"{side} holds it, but damaged: {benchmark.fault}"
         for side, record in (("the baseline", base), ("this run", head))
@@ -125,7 +125,7 @@ def _paired(
     state: float,
     series: Sequence[tuple[Measurement, str]],
 ) -> tuple[list[Finding], list[Compared]]:
-    """What can be told of one benchmark at once, and what the suite's statistics must judge."""
+    """The findings on one benchmark that need no test, and its metrics that the suite's tests must judge."""
     changed, same = _program(base.measurement, head.measurement)
     findings = [Finding(head.name, "program", note=changed)] if changed else []
     if base.measurement and head.measurement:
@@ -138,7 +138,7 @@ def _paired(
         limits.pop("peak_memory", None)
     if not limits:
         return [Finding(head.name, "incomparable", note="the baseline has no value that could be judged")], []
-    # A record against itself.
+    # True of a record against itself.
     alike = (base.values, base.measurement) == (head.values, head.measurement)
     earlier = [run for run in series if not any(differences(run[0], head.measurement))]
     cases: list[Compared] = []
@@ -158,7 +158,7 @@ def _paired(
 
 
 def _by_workload(earlier: Sequence[Record], machine: Machine | None) -> dict[str, list[tuple[Measurement, str]]]:
-    """What earlier runs on such a machine have measured, oldest first, each with its run for readers."""
+    """The measurements of earlier runs on such a machine by workload, oldest first, each with its run for readers."""
     series: dict[str, list[tuple[Measurement, str]]] = {}
     for record in distinct(earlier):
         if not mismatches(record.machine, machine):
@@ -170,10 +170,10 @@ def _by_workload(earlier: Sequence[Record], machine: Machine | None) -> dict[str
 
 
 def _in_the_series(case: Compared, runs: Sequence[Earlier]) -> Iterator[Compared]:
-    """The case, knowing how far earlier runs differ; then the same metric beside their best level, if there is one."""
+    """Yield the case with the scatter of earlier runs; then the metric against their best level, if there is one."""
     scatter, degrees = bests.state(runs)
     if case.metric in OF_STATE and scatter > case.state:
-        # What is known from elsewhere is certain, what the series adds to it is not.
+        # The known part of the scatter is certain; only the part that the series adds has degrees of freedom.
         added = (scatter**2 - case.state**2) / scatter**2
         case = dataclasses.replace(case, state=scatter, degrees=degrees / added**2)
     yield case
@@ -185,7 +185,7 @@ def _in_the_series(case: Compared, runs: Sequence[Earlier]) -> Iterator[Compared
 
 
 def _earlier(case: Compared, series: Sequence[tuple[Measurement, str]]) -> list[Earlier]:
-    """What earlier runs found while nothing disturbed them: of no more processes than head has."""
+    """The levels of undisturbed earlier runs, each over no more processes than head has."""
     if case.exact and not CRITERIA[case.metric].exact:
         # A record against itself.
         return []
@@ -217,7 +217,7 @@ def _disturbed(base: Benchmark, head: Benchmark) -> Disturbed:
 
 
 def _program(base: Measurement | None, head: Measurement | None) -> tuple[str, str]:
-    """What changed in a program; and what to know of one that did not, where something is known."""
+    """The changes of a program; and the remarks on one that did not change, if there are any."""
     if base is None or head is None or base.program is None or head.program is None:
         return "", ""
     remarks = programs.compare(base.program, head.program, head.workload.device)
@@ -227,7 +227,7 @@ def _program(base: Measurement | None, head: Measurement | None) -> tuple[str, s
 
 def _findings(cases: Sequence[Compared]) -> list[Finding]:
     findings = [(case, _finding(case, verdict)) for case, verdict in zip(cases, verdicts(cases), strict=True)]
-    # Beside the best only what is worse counts; it then stands for what was found beside the baseline.
+    # Against the best level only a regression counts; it then replaces the finding against the baseline.
     worse = {(f.benchmark, f.metric): f for case, f in findings if case.best and f.kind == "regressed"}
     return [
         finding if finding.kind == "regressed" else worse.get((finding.benchmark, finding.metric), finding)
@@ -265,7 +265,7 @@ def _replicates(case: Compared) -> str:
 
 
 def _unsure(case: Compared) -> str:
-    """Why nothing can be told, and what to do."""
+    """The reason why there is no verdict, and what to do."""
     met, duet = case.disturbed, "a duet (--fwbench-against)" if case.turns else ""
     if met.happened:
         again = f", or in {duet}" if duet else ""
@@ -279,7 +279,7 @@ def _unsure(case: Compared) -> str:
 
 
 def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
-    """Framework versions that differ: they may, and are often what is compared."""
+    """A sentence on each framework version that differs: it may, and is often the object of a comparison."""
     differing = {
         f"{name} {before} in the baseline, {now} here"
         for base, head in pairs
@@ -292,13 +292,13 @@ def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
 def _cause(
     base: Record, head: Record, pairs: Iterable[tuple[Benchmark, Benchmark]], findings: Iterable[Finding]
 ) -> Iterator[str]:
-    """The command that searches for the cause of the worst regression, if the baseline tells what it was made of."""
+    """Yield the command that finds the cause of the worst regression, if the baseline records what it was made of."""
     sides = {
         now.name: (before.measurement, now.measurement)
         for before, now in pairs
         if before.measurement and now.measurement and now.measurement.workload.takes_turns
     }
-    # Pairs play no calls back to back, but what lowers the throughput lengthens calls.
+    # Pairs play no calls back to back, but a cause that lowers the throughput also lengthens calls.
     worse = [
         (abs(math.log(finding.verdict.ratio)), finding.benchmark, metric)
         for finding in findings
@@ -310,10 +310,10 @@ def _cause(
     _, name, metric = max(worse)
     before, now = sides[name]
     old, new = (str(record.commit.get("id") or "")[:12] for record in (base, head))
-    # A release brings what belongs to it, so the first is enough.
+    # A release brings the other distributions that belong to it, so the first is enough.
     releases = [f"{name}=={was}" for name, (was, _) in versions_that_differ(before.versions, now.versions).items()][:1]
     if releases or (old and old != new):
-        # A side that names no commit has the working tree's files, and only both sides may.
+        # A side without a commit uses the working tree's files, which only both sides together may do.
         revisions = (" ".join(filter(None, (old, *releases))), new if old and new else ".")
         stated = [
             f"{field.name}={field.text(getattr(now.workload, field.name))}"

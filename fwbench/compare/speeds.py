@@ -1,8 +1,8 @@
-"""Names plain tests whose calls do not take one time: they have two speeds, by call or by process, or move steadily.
+"""Names plain tests whose calls have no single speed: they have two, by call or by process, or move steadily.
 
 None of these is a change: both sides have them alike, so a pair's difference is as likely above zero as below. But they
-make pairs scatter, and a reader can mend them. Each rule asks for what load does not do: it slows neighbouring calls
-together, and has calls wait, not compute.
+make pairs scatter, and a reader can mend them. Each rule looks for an effect that load does not have: load slows
+neighbouring calls together, and makes calls wait, not compute.
 """
 
 import math
@@ -17,27 +17,28 @@ from numpy.typing import NDArray
 from fwbench.compare.pair import Pair
 from fwbench.text import change
 
-# Two speeds lie at least so far apart, and so many standard deviations of either: of 16 processes with one speed one
-# sample in 1,000 does, whether they scatter normally or with a heavy tail. Each speed has a share of the values, which
-# are so many at least.
+# Two speeds lie at least `_DISTANCE` apart (a logarithm), and `_DEVIATIONS` standard deviations of either. With one
+# speed, 1 in 1,000 samples of 16 processes does, be their scatter normal or heavy-tailed. There are `_FEWEST` values or
+# more, and each speed has at least `_SHARE` of them.
 _DISTANCE, _DEVIATIONS, _FEWEST, _SHARE = math.log(1.05), 8.0, 8, 0.2
 
 # This share of calls may be slow for other reasons.
 _OUTLIERS = 0.1
 
-# Calls that alternate at random change speed about as often as fair draws do; in spells of load they change seldom.
+# Calls that alternate at random change speed about as often as random draws do, of which at least this share is asked
+# for. In spells of load they change seldom.
 _CHANGES = 0.5
 
-# Of the seconds by which slow calls are longer, at least this share is computing.
+# Slow calls spend at least this share of their extra seconds computing.
 _COMPUTED = 0.5
 
-# Calls that move do so by more than this logarithm in a process, and from each quarter of its calls to the next, in
-# this share of the processes. By chance one process in twelve does.
+# Moving calls change in one direction from each quarter of a process's calls to the next, in at least `_MOVING` of the
+# processes, by a median of more than `_MOVED` (a logarithm). By chance one process in twelve moves.
 _MOVED, _MOVING = 0.02, 0.75
 
 _SIDES = ("base", "head")
 
-# Seconds; less than any clock tells.
+# Seconds; less than any clock resolves.
 _TICK = 1e-12
 
 
@@ -57,7 +58,7 @@ class _Speeds:
 
 
 def remark(pairs: Sequence[Pair]) -> str:
-    """What is odd about a plain test's calls; empty: nothing."""
+    """A remark on the odd times of a plain test's calls; empty if nothing is odd."""
     processes = [np.log(np.maximum(pair.rounds[side], _TICK)) for pair in pairs for side in _SIDES]
     computed = [math.log(pair.values[side].get("cpu_time", _TICK)) for pair in pairs for side in _SIDES]
     return _moving(processes) or _by_call(processes, computed) or _by_process(computed)
@@ -90,7 +91,7 @@ def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]
             continue
         slow = calls > speeds.limit
         changes, share = np.count_nonzero(slow[1:] != slow[:-1]), slow.mean()
-        # A call that had to leave its CPU computes for no longer than another.
+        # A call that had to leave its CPU does not compute for longer than another.
         longer = _COMPUTED * share * math.expm1(speeds.apart)
         if changes >= _CHANGES * 2 * share * (1 - share) * (len(calls) - 1) and cpu >= speeds.fast + math.log1p(longer):
             apart.append(speeds.apart)
@@ -103,13 +104,13 @@ def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]
 
 
 def _by_process(computed: Sequence[float]) -> str:
-    # By the time that they compute, as one side alone may share its CPU with somebody.
+    # Only the time of computing counts, as one side alone may share its CPU with another program.
     levels = np.array(computed)
     speeds = _two_speeds(levels)
     if speeds is None:
         return ""
     base, head = (levels[side::2] > speeds.limit for side in (0, 1))
-    # A change would have one speed on each side, and a spell of load one in each pair.
+    # A change would give each side one speed, and a spell of load would give each pair one.
     if not (0 < base.sum() < len(base) and 0 < head.sum() < len(head) and (base != head).any()):
         return ""
     return (

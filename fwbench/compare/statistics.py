@@ -1,15 +1,15 @@
-"""The decision: has a benchmark become slower? Few fresh pairs of all benchmarks, then more of the suspects alone.
+"""Decides if a benchmark has become slower: by a few pairs of all benchmarks, then fresh pairs of the suspects alone.
 
-The replicate is a pair of processes, one of each side, alive together and taking turns; never a round: rounds of one
-process are not independent, and tests on them find a change in two of three runs in which nothing changed.
+The replicate is a pair of processes, one of each side, alive together and taking turns. It is never a round: rounds of
+one process are not independent, and tests on them find a change in two of three runs in which nothing changed.
 
     screening      3 pairs of each benchmark (4 where they scatter)      estimate beyond the threshold: a suspect
     confirmation   fresh pairs of the suspects, one at a time            until one is cleared, confirmed, or has 64
-    clearing       more pairs of what is no suspect and still scatters   until they say that nothing changed, or are 8
+    clearing       more pairs of unsuspected benchmarks that scatter     until they say that nothing changed, or are 8
 
-Screening alone errs in every fourth suite; its pairs do not count again, so what confirms a suspect owes nothing to the
-luck that made it one. As both sides of a pair run in random order, unchanged code makes the pair's difference symmetric
-about zero: given the size of a difference, its sign is a fair coin. Confirmation bets on these signs (`evidence`).
+Screening alone errs in every fourth suite. Its pairs do not count again, so the luck that made a suspect cannot help to
+confirm it. As both sides of a pair run in random order, unchanged code makes the pair's difference symmetric about
+zero: given the size of a difference, its sign is a fair coin. Confirmation bets on these signs (`evidence`).
 Unchanged code multiplies the stake by 1/alpha with a chance of at most alpha, whatever the noise and whenever one
 stops, so that more pairs can be played for as long as the answer is open.
 
@@ -43,17 +43,17 @@ ALPHA = 0.01
 # From so many pairs on, an estimated change below this share of the threshold ends the confirmation of a suspect.
 CLEARING = {4: 0.25, 10: 0.5, 16: 1.0}
 
-# Fresh pairs after which an open suspect is left inconclusive, and pairs after which what is no suspect is.
+# Fresh pairs after which an open suspect is left inconclusive, and pairs after which a benchmark without suspicion is.
 MOST = 64
 MOST_UNSUSPECTED = 8
 
 # Fresh pairs after which a suspect is left inconclusive where the most would not decide it.
 FUTILE = 12
 
-# Possible changes and scatters, in thresholds; the bets trust each as far as it has foretold earlier pairs.
+# Possible changes and scatters, in thresholds; the bets trust each as far as it has predicted earlier pairs.
 _CHANGES, _SCATTERS = (grid.ravel() for grid in np.meshgrid(2.0 ** np.arange(5), 4.0 ** np.arange(-2, 2)))
 
-# Their unit if the threshold is smaller, or zero.
+# The unit of these changes and scatters if the threshold is smaller than this, or zero.
 _FINEST = 0.001
 
 # The share of the stake that no bet risks: on a shared machine the surest sign can be wrong.
@@ -77,11 +77,11 @@ RULE = (
 
 @dataclass(frozen=True)
 class Suspect:
-    """What screening suspects of a benchmark.
+    """A change of which screening suspects a benchmark.
 
     Attributes:
         direction: 1 if head seems worse, -1 if better.
-        threshold: the smallest change that counts for it.
+        threshold: the smallest change that counts for the benchmark.
         screened: the differences that made it a suspect.
     """
 
@@ -103,7 +103,7 @@ def interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[fl
     """
     walsh = np.sort(_walsh(differences))
     below = _signed_rank_cdf(len(differences))
-    # So many of the means may be cut off at either end.
+    # The number of means that may be cut off at either end.
     cut = max(0, int(np.searchsorted(below, (1 - confidence) / 2, side="right")) - 1)
     return float(walsh[cut]), float(walsh[-1 - cut]), float(1 - 2 * below[cut])
 
@@ -113,8 +113,8 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
 
     Each bet is on the sign of a difference, given its size. A tenth of the stake is not at risk; the rest is split
     between the two signs by their chances under a mixture of possible changes and scatters. The mixture gives most
-    weight to those that predicted the earlier pairs best. It takes pairs to scatter by Cauchy's law, as machines have
-    heavy tails: a pair far outside the others says little and costs at most half the stake, where a rank or a mean
+    weight to those that predicted the earlier pairs best. It assumes that pairs scatter by Cauchy's law, as machines
+    have heavy tails: a pair far outside the others says little and costs at most half the stake, while a rank or a mean
     would give it the greatest weight.
 
     If differences are symmetric about zero, no bet gains on average, and the stake ever comes to 1/alpha with a chance
@@ -122,12 +122,12 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
     Statistical Science 38).
 
     Args:
-        differences: of fresh pairs in their order, above zero where they speak for the suspected change.
-        before: of other pairs, which only teach what to bet on.
+        differences: of fresh pairs in their order, above zero if they speak for the suspected change.
+        before: of other pairs, which only teach the bets.
         threshold: the smallest change that counts, as a share of base.
     """
     pairs = np.array([*before, *differences])[:, np.newaxis] / math.log1p(max(threshold, _FINEST))
-    # The sign of a pair beyond all known changes is as sure as the largest of them is.
+    # The sign of a pair beyond all possible changes is only as sure as that of the largest one.
     pairs = pairs.clip(-_CHANGES.max(), _CHANGES.max())
     likelihood, opposite = (1 / (_SCATTERS + (side - _CHANGES) ** 2 / _SCATTERS) for side in (pairs, -pairs))
     logarithms = np.log(likelihood)
@@ -140,12 +140,12 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
 
 
 def deciding_pairs(suspects: int) -> int:
-    """How many fresh pairs that agree decide one of so many suspects, as no bet gains more than it risks."""
+    """The number of agreeing fresh pairs that decide one of so many suspects, as no bet gains more than it risks."""
     return math.ceil(math.log(max(1, suspects) / ALPHA) / math.log(2 - _NOT_RISKED))
 
 
 def holm(p_values: Mapping[Name, float], alpha: float = ALPHA) -> set[Name]:
-    """Which hypotheses fall, with a chance of at most `alpha` that any true one does (Holm 1979)."""
+    """The hypotheses that are rejected, with a chance of at most `alpha` that a true one is among them (Holm 1979)."""
     rejected: set[Name] = set()
     for name in sorted(p_values, key=lambda name: p_values[name]):
         if p_values[name] > alpha / (len(p_values) - len(rejected)):
@@ -155,14 +155,14 @@ def holm(p_values: Mapping[Name, float], alpha: float = ALPHA) -> set[Name]:
 
 
 def screening_pairs(differences: Sequence[float], threshold: float = THRESHOLD) -> int:
-    """How many pairs screening needs of a benchmark with these differences."""
+    """The number of pairs that screening needs of a benchmark with these differences."""
     first = differences[:SCREENING]
     scattered = len(first) == SCREENING and float(np.std(first, ddof=1)) > threshold
     return SCREENING + scattered
 
 
 def screen(differences: Sequence[float], threshold: float = THRESHOLD) -> Suspect | None:
-    """Whether a benchmark is suspected of a change, and of which."""
+    """The change of which a benchmark is suspected; None if of none."""
     change = estimate(differences)
     if abs(change) <= math.log1p(threshold):
         return None
@@ -170,7 +170,7 @@ def screen(differences: Sequence[float], threshold: float = THRESHOLD) -> Suspec
 
 
 def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: str = "no suspect") -> Verdict:
-    """The verdict on what seems unchanged: inconclusive if the pairs scatter too much to say so.
+    """The verdict on a benchmark that seems unchanged: inconclusive if the pairs scatter too much to say so.
 
     If the change's standard error exceeds the threshold, a change of two and a half thresholds looks like none with a
     chance of one in fourteen or more.
@@ -186,7 +186,7 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: s
 def _error(differences: Sequence[float]) -> float:
     """The standard error of the estimated change, from its interval; one wild pair of 12 moves it little.
 
-    It is unknown, infinite, of one pair alone, as after flags have changed.
+    It is unknown, so infinite, for one pair alone, such as the first after flags have changed.
     """
     if len(differences) < 2:
         return math.inf
@@ -195,7 +195,7 @@ def _error(differences: Sequence[float]) -> float:
 
 
 def _is_cleared(change: float, differences: Sequence[float], threshold: float) -> bool:
-    """Whether fresh pairs clear a suspect: they show no change and agree well enough to say so, or they are 16."""
+    """True if fresh pairs clear a suspect: they show no change, and they agree well enough to say so or are 16."""
     below = max(share for fewest, share in CLEARING.items() if fewest <= len(differences))
     agree = _error(differences) <= math.log1p(threshold) or len(differences) >= max(CLEARING)
     return agree and change < math.log1p(below * threshold)
@@ -212,7 +212,7 @@ def _is_futile(change: float, differences: Sequence[float], threshold: float) ->
 
 
 def unfinished(differences: Sequence[float]) -> Verdict:
-    """The verdict if no more pairs can be played: what these say, without a decision."""
+    """The verdict if no more pairs can be played: the estimate from these, without a decision."""
     note = f"the time was over after {_spread(differences)}: go on with --fwbench-resume"
     return _verdict("inconclusive", differences, "the time was over", note=note)
 
@@ -233,7 +233,7 @@ class Confirmation(Generic[Name]):
 
     @property
     def names(self) -> Set[Name]:
-        """Those of all suspects."""
+        """The names of all suspects."""
         return self._suspects.keys()
 
     @property
@@ -242,10 +242,10 @@ class Confirmation(Generic[Name]):
         return tuple(name for name in self._suspects if name not in self.verdicts)
 
     def judge(self, differences: Mapping[Name, Sequence[float]]) -> None:
-        """Look at the fresh pairs of open suspects. With fewer than four pairs a suspect stays open."""
+        """Judge open suspects by their fresh pairs. With fewer than four pairs a suspect stays open."""
         looked = {name: pairs for name, pairs in differences.items() if len(pairs) >= min(CLEARING)}
         changes = {name: self._suspects[name].direction * estimate(pairs) for name, pairs in looked.items()}
-        # The other suspects count among the hypotheses, too: the confirmed ones as fallen, the rest as standing.
+        # The other suspects are hypotheses, too: the confirmed ones count as rejected (0), the rest as standing (1).
         chances = {
             name: self._chance(name, looked[name])
             for name, change in changes.items()
@@ -296,7 +296,7 @@ def _walsh(differences: Sequence[float]) -> NDArray[np.float64]:
     return (values[first] + values[second]) / 2
 
 
-# Simulations ask for the same thousands of times.
+# Cached, as simulations ask for the same indices thousands of times.
 _pairs = functools.cache(np.triu_indices)
 
 

@@ -1,9 +1,9 @@
-"""Which changes are more than the difference between processes and between runs: a test each, corrected over all.
+"""Tests each benchmark for a change larger than the scatter between processes and runs (Welch), with Holm's correction.
 
-The process is the replicate, never the round, and few processes decide little. A record made earlier met another state
-of the machine, too, which all its processes share, so that no number of them averages it out: how far runs differ must
-be known from elsewhere, and other load lengthens any time. So the thresholds are wide, a change counts only beyond what
-load can explain, and what cannot be told is inconclusive.
+The process is the replicate, never the round, and few processes decide little. A record made earlier also met another
+state of the machine. All its processes share that state, so no number of them averages it out: the scatter between runs
+must be known from elsewhere. Other load, too, lengthens any time. So the thresholds are wide, a change counts only
+beyond what load can explain, and an undecided one is inconclusive.
 """
 
 import math
@@ -23,10 +23,10 @@ _CONFIDENCE = 0.95  # of intervals
 # The null hypothesis is a change of at most this share of the threshold.
 _TOLERATED = 0.25
 
-# What depends on the machine's state: all but memory.
+# Metrics that depend on the machine's state: all but memory.
 OF_STATE = frozenset(name for name, criterion in CRITERIA.items() if criterion.unit != "B")
 
-# Standard deviation between runs of unchanged code, of logarithms, on a machine that was never tested and does nothing
+# Standard deviation between runs of unchanged code, of logarithms, on a machine without a selftest that does nothing
 # else. On two shared virtual cores it was 0.01 to 0.02 by benchmark, and 0.03 to 0.04 beside work of low priority.
 UNTESTED = 0.03
 
@@ -36,12 +36,12 @@ _BEYOND_DISPUTE = 2.0
 
 @dataclass(frozen=True)
 class Disturbed:
-    """What disturbed the two sides.
+    """The disturbances of the two sides.
 
     Attributes:
-        base, head: by how much each can have become worse, of logarithms.
-        happened: what it was.
-        steps: what to do about it.
+        base, head: the most by which they can have made each side worse, a logarithm.
+        happened: what they were, in words.
+        steps: what to do about them.
     """
 
     base: float = 0.0
@@ -60,9 +60,9 @@ class Compared:
         exact: whether one value a side decides.
         ours: whether fwbench measured it, so that its options apply.
         turns: whether a duet can measure it.
-        program: what to know of a program that did not change.
-        degrees: of freedom of `state`: infinitely many where it is known from elsewhere.
-        best: base is not the baseline but this level of earlier runs.
+        program: remarks on a program that did not change.
+        degrees: degrees of freedom of `state`; infinitely many if it is known from elsewhere.
+        best: the level of earlier runs that is base; None if base is the baseline.
     """
 
     name: str
@@ -81,29 +81,29 @@ class Compared:
 
     @property
     def alone(self) -> bool:
-        """Whether there is one process a side, and so no test."""
+        """True if there is one process a side, and so no test."""
         return not self.best and len(self.base) + len(self.head) == 2
 
     @property
     def certain(self) -> float:
-        """The difference that is left if what disturbed head explains as much of it as it can."""
+        """The difference that is left if the disturbance of head explains as much of it as it can."""
         return self.difference - self.disturbed.head
 
     @property
     def difference(self) -> float:
-        """Logarithm of the ratio, above zero where head is worse."""
+        """Logarithm of the ratio, above zero if head is worse."""
         log_ratio = level(self.head) - level(self.base)
         return log_ratio if CRITERIA[self.metric].direction == "lower" else -log_ratio
 
     @property
     def limit(self) -> float:
-        """The difference that the threshold makes; of one process a side, that of a factor beyond dispute at least."""
+        """The threshold as a difference; with one process a side, at least that of a factor beyond dispute."""
         limit = self.worse_by(self.threshold)
         return max(limit, math.log(_BEYOND_DISPUTE)) if self.alone and not self.exact else limit
 
     @property
     def grave(self) -> bool:
-        """Whether head is so much worse that no gate may pass it, even if something else may explain it."""
+        """True if head is so much worse that no gate may pass it, even if something else may explain it."""
         return self.difference > max(self.limit, math.log(_BEYOND_DISPUTE))
 
     def worse_by(self, share: float) -> float:
@@ -116,11 +116,11 @@ class Compared:
     def spread(self) -> tuple[float, float]:
         """Standard error of the difference and its degrees of freedom.
 
-        Processes average out, the states of two runs do not. The degrees are those of the sum (Welch 1947, Biometrika
-        34, 28-35; Satterthwaite 1946).
+        Processes average out, but the states of two runs do not. The degrees are those of the sum of both variances
+        (Welch 1947, Biometrika 34, 28-35; Satterthwaite 1946).
         """
         if self.best:
-            # Runs of a level may share a state, so that they are one.
+            # Runs of a level may share a state, so they count as one.
             return math.sqrt(2) * self.state, self.degrees
         degrees = len(self.base) + len(self.head) - 2
         between = (_squares(self.base) + _squares(self.head)) / degrees * (1 / len(self.base) + 1 / len(self.head))
@@ -140,7 +140,7 @@ def _squares(side: Sequence[float]) -> float:
 
 
 def verdicts(cases: Sequence[Compared]) -> list[Verdict]:
-    """Verdicts over the whole suite: a test each, and Holm's correction over all of them."""
+    """The verdicts of the whole suite: a test for each case, and Holm's correction over all tests."""
     p_values = {}
     for at, case in enumerate(cases):
         if not case.exact and not case.alone and math.isfinite(case.certain):
@@ -151,7 +151,7 @@ def verdicts(cases: Sequence[Compared]) -> list[Verdict]:
 
 
 def _p_value(excess: float, error: float, degrees: float) -> float:
-    """One-sided, of Student's t; with infinitely many degrees of freedom it is the normal distribution."""
+    """The one-sided p-value of Student's t; with infinitely many degrees of freedom, of the normal distribution."""
     if not error:
         return 0.0 if excess > 0 else 1.0
     return float(special.stdtr(degrees, -excess / error))
@@ -187,7 +187,7 @@ def _verdict(case: Compared, p: float | None, significant: bool) -> Verdict:
 
 
 def _interval(case: Compared) -> tuple[float, float]:
-    """The interval of the difference, widened by what disturbed the two sides."""
+    """The interval of the difference, widened by the disturbances of both sides."""
     if case.exact:
         return case.difference, case.difference
     if case.alone:

@@ -1,4 +1,4 @@
-"""Two lanes' throughputs against each other: how many times as high, how sure, and what that rests on."""
+"""Compares two lanes' throughputs: their ratio, the confidence in it, and the basis of both."""
 
 import math
 from collections import Counter
@@ -27,16 +27,16 @@ from fwbench.record.workload import Workload
 from fwbench.units import Within
 from fwbench.units import ratio as times
 
-# A ratio of single processes shows no smaller difference: by chance few are off by more (docs/evidence/answers.md).
+# The smallest factor that a ratio of single processes can show: few are off by more (docs/evidence/answers.md).
 BY_CHANCE = 2.0
-# The least level at which an interval says something (3 runs), and at which it is called clear (6 runs).
+# The least confidence at which an interval counts (3 runs), and at which it is called clear (6 runs).
 _SAYS_SOMETHING = 0.75
 CLEAR = 0.95
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where the ratio lies.
+    """An interval of a ratio.
 
     Attributes:
         low, high: its ends.
@@ -49,18 +49,18 @@ class Interval:
 
     @property
     def apart(self) -> bool:
-        """Whether it leaves out equality."""
+        """True if it excludes equality."""
         return self.low > 1 or self.high < 1
 
     @property
     def farthest(self) -> float:
-        """By which share one of the two is faster at most."""
+        """The largest share by which one of the two can be faster."""
         return max(self.high, 1 / self.low) - 1
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """What two lanes' processes say of their throughputs.
+    """The ratio of two lanes' throughputs, and the confidence in it.
 
     Attributes:
         shown: the first lane's throughput over the second's; if a lane was disturbed, with the bounds between which the
@@ -68,13 +68,13 @@ class Weighed:
         confidence: in which lane is faster: `clear` (an interval of at least 95 % excludes equality), `likely`,
             `undecided`; `equal` if rounds of turns show that the two differ by 5 % or less, `near` if by 10 % or less.
         reason: what the confidence rests on.
-        pairs: a ratio for each round of turns, or else for each two processes of the same run, seed and number.
-        basis: what the reach rests on, in words for after a verdict: `by one process each`, `after 6 rounds`.
-        reach: where the ratio lies by the confidence's rule: an interval that includes what disturbed either lane; its
-            level is 0 if it only shows by how much single processes can differ by chance.
+        pairs: a ratio for each round of turns, or else for each pair of processes of the same run, seed and number.
+        basis: what `reach` rests on, in words that follow a verdict: `by one process each`, `after 6 rounds`.
+        reach: the interval by which the confidence is decided, widened by the disturbances of either lane; its level is
+            0 if it only shows by how much single processes can differ by chance.
         interval: over the pairs; None with fewer than two.
-        disturbed: what disturbed either lane, in words; empty if nothing did.
-        apart: which rounds of turns do not count, and why, in words; empty if all do.
+        disturbed: the disturbances of either lane, in words; empty if there are none.
+        apart: the rounds of turns that do not count, and the reason, in words; empty if all do.
     """
 
     shown: float
@@ -89,7 +89,7 @@ class Weighed:
 
     @property
     def ratio(self) -> float:
-        """What was measured, whatever disturbed it."""
+        """The ratio as measured, whatever disturbed it."""
         return float(self.shown)
 
 
@@ -98,7 +98,7 @@ class Judged:
     """Two lanes of a workload, one against the other.
 
     Attributes:
-        weighed: the first lane's throughput over the second's; None where the two must not be compared.
+        weighed: the first lane's throughput over the second's; None if the two must not be compared.
         evidence: the word for what shows that both compute the same, or why they must not be compared
             (`fwbench.compare.parity.apart`).
     """
@@ -109,17 +109,17 @@ class Judged:
 
     @property
     def workload(self) -> Workload:
-        """What the two lanes have in common."""
+        """The workload that the two lanes have in common."""
         return self.comparison.workload
 
     @property
     def confidence(self) -> str:
-        """In the ratio, or why there is none."""
+        """The confidence in the ratio, or why there is no ratio."""
         return self.weighed.confidence if self.weighed else self.evidence
 
     @property
     def shown(self) -> float | str:
-        """The ratio for readers, or why there is none."""
+        """The ratio for readers, or why there is no ratio."""
         return self.weighed.shown if self.weighed else self.evidence
 
 
@@ -138,7 +138,7 @@ def weigh(first: Case, second: Case) -> Weighed:
     causes = disturbances([*first.measurements, *second.measurements])
     met = ", ".join(f"{disturbance.cause.name} ({disturbance.detail})" for disturbance in causes)
     among = f"; {met}" if met else ""
-    # By how much what disturbed the second lane can make the ratio too high, and what disturbed the first one too low.
+    # The factors by which disturbances of the second lane can make the ratio too high, and those of the first too low.
     high_by, low_by = lengthening(second.measurements), lengthening(first.measurements)
     if len(shared) < 2:
         speed, other_speed = first.value("throughput"), second.value("throughput")
@@ -149,7 +149,7 @@ def weigh(first: Case, second: Case) -> Weighed:
         interval, basis = None, "by one process each"
         reason = "one process each" if shared else "processes of different runs"
     else:
-        # Where each pair lies if what disturbed one of the two slowed it as much as it can have.
+        # Each pair's difference if the disturbances of one of the two lanes slowed it as much as they can.
         lows = [difference - other[place].slack for place, difference in zip(shared, differences, strict=True)]
         highs = [difference + one[place].slack for place, difference in zip(shared, differences, strict=True)]
         low, high, level = interval_of(differences, CLEAR)
@@ -175,7 +175,7 @@ def weigh(first: Case, second: Case) -> Weighed:
 
 
 def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
-    """What rounds of turns say; None if there are too few, or their runs are no replicates.
+    """The ratio by rounds of turns; None if there are too few, or their runs are no replicates.
 
     Args:
         metric: `call`, `latency` or `memory`, as a record's `turns` have it. The ratio is above 1 if the second lane
@@ -184,7 +184,7 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
     rounds = _rounds(first, second, metric)
     if len(rounds) < FEWEST_ROUNDS or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
         return None
-    # Other load does not scatter memory. It has met both lanes alike, and its scatter of time is in the interval.
+    # Other load does not make memory scatter. It slows both lanes alike, and the interval includes its scatter of time.
     expected = Scatter() if metric == "memory" else wider(first.expected, second.expected)
     mean, low, high = ratio_interval(list(rounds.values()), expected)
     interval = Interval(math.exp(low), math.exp(high), LEVEL)
@@ -200,12 +200,12 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
     return Weighed(math.exp(mean), confidence, reason, ratios, basis, interval, interval, "", apart)
 
 
-# A round by its run, and by the time when it began.
+# A round, identified by its run and the time when it began.
 _Round = tuple[int, float]
 
 
 def _apart(first: Case, second: Case, metric: str, counts: Mapping[_Round, bool]) -> str:
-    """What was unusual in the rounds that do not count: which lane was farther from its other rounds, and how far."""
+    """A clause on the rounds that do not count: the lane that was farther from its other rounds, and how far."""
     left_out = [round_ for round_, counted in counts.items() if not counted]
     if not left_out:
         return ""
@@ -238,11 +238,11 @@ def _rounds(first: Case, second: Case, metric: str) -> dict[_Round, float]:
 
 
 class _Speed(NamedTuple):
-    """A process.
+    """The speed of a process.
 
     Attributes:
         throughput: in samples per second.
-        slack: logarithm of how many times as long what disturbed it can have made its calls.
+        slack: logarithm of the largest factor by which disturbances can have lengthened its calls.
     """
 
     throughput: float

@@ -1,4 +1,4 @@
-"""Which gate the options ask for."""
+"""Chooses the gate that the options ask for."""
 
 import importlib
 
@@ -14,25 +14,25 @@ from fwbench.record import files
 from fwbench.report import outcome_file
 from fwbench.suite.selection import Selection
 
-# Module and class; imported when asked for, as statistics load SciPy, which every other run of pytest would wait for.
+# Module and class of each gate, imported only if asked for: statistics load SciPy, which would delay every other run.
 _GATES = {
     "--fwbench-against": ("duet", "DuetGate"),
     "--fwbench-gate": ("saved", "SavedGate"),
     "--fwbench-programs-only": ("programs", "ProgramsOnly"),
 }
 
-# The values of those that may have one.
+# The values of the options that may have one.
 _VALUES = {"--fwbench-gate": (ALLOW_MISMATCH,), "--fwbench-programs-only": targets.NAMES}
 
-# What means nothing to a run without one of these.
+# Options that mean nothing to a run without one of these gates.
 _ABOUT = {"--fwbench-fail": ("--fwbench-against", "--fwbench-gate"), "--fwbench-summary": tuple(_GATES)}
 
 
 def choose(config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> Gate | None:
-    """The gate, if any.
+    """The gate that the options ask for; None if they ask for none.
 
     Raises:
-        pytest.UsageError: what it is asked to compare with cannot be used, or options contradict each other.
+        pytest.UsageError: the side to compare with cannot be used, or options contradict each other.
     """
     asked = [option for option in _GATES if _given(config, option)]
     if len(asked) > 1:
@@ -50,10 +50,10 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
     summary = config.getoption("fwbench_summary")
     if summary:
         try:
-            # Now, not after hours of measuring.
+            # An error shows now, not after hours of measuring.
             files.append(summary, "")
             if summary.is_file():
-                # What a run leaves that is killed.
+                # A run that is killed leaves this summary.
                 unended = Outcome("what was asked for", "this run", (), notes=["the run has not come to its end"])
                 outcome_file.write(summary, unended, pytest.ExitCode.INTERRUPTED)
         except OSError as error:
@@ -65,5 +65,5 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
 
 
 def _given(config: pytest.Config, option: str) -> bool:
-    """Whether somebody asked for it, be it by a variable that is empty: no gate must pass because none was chosen."""
+    """True if the option was given, even as an empty variable: a gate that somebody asked for must not be skipped."""
     return config.getoption(option) not in (None, False, [], [DIFFERENT])

@@ -1,4 +1,4 @@
-"""What the plugin asks of a gate, and how what it found becomes the run's exit code."""
+"""The interface of gates to the plugin, and the way from a gate's findings to the run's exit code."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ from fwbench.worker.turns.plain import Invocation
 
 @dataclass(frozen=True)
 class Regression:
-    """What a gate knows of a regression whose cause is searched for.
+    """A regression as the search for its cause gets it from a gate.
 
     Attributes:
         against: base, as `--fwbench-against` names it.
-        top: the root of the user's repository, or of the project where there is none.
-        head: the revision of head, where base is one too; empty: the interpreter alone differs.
+        top: the root of the user's repository, or of the project if there is none.
+        head: the revision of head, if base is a revision too; empty: only the interpreter differs.
         subject: the workload, or the plain test.
         called: how pytest runs plain tests.
         metric: that became worse.
-        end: when the search is over, by `time.monotonic`.
+        end: the time at which the search must end, by `time.monotonic`.
     """
 
     against: str
@@ -46,16 +46,16 @@ class Regression:
 
 
 class Gate:
-    """Sees a run from its collection to its end; what a kind of gate has no need of, it leaves as it is here.
+    """Sees a run from its collection to its end. Every method has a default, which a kind of gate may override.
 
     Args:
         config: of pytest.
 
     Attributes:
-        title: of what it writes at the end.
+        title: of its text at the end of the run.
         kind: of its thresholds, `duet` or `saved`; None: it has none.
         timed: whether the run has rounds, which pytest-benchmark may show, save and compare.
-        shows_numbers: whether what it writes at the end stands for the usual table.
+        shows_numbers: whether its text at the end replaces the usual table.
     """
 
     title: str
@@ -67,56 +67,56 @@ class Gate:
         self._summary: Path | None = config.getoption("fwbench_summary")
 
     def covers(self, workload: Workload) -> bool:
-        """Whether it can gate the workload at all; a test of another is deselected."""
+        """True if the gate can judge the workload; a test of any other workload is deselected."""
         return True
 
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
-        """The run will measure these; a test's own thresholds stand beside its workload."""
+        """Take the workloads that the run will measure, each with its test's own thresholds."""
 
     def expect_plain(self, tests: Mapping[PlainTest, Mapping[str, Threshold]], called: Invocation) -> None:
-        """The run will ask for these plain tests, too; a test's own thresholds stand beside it."""
+        """Take the plain tests that the run will ask for, each with its own thresholds."""
 
     def judge_plain(self, test: PlainTest, tell: Tell) -> bool:
-        """Judge a plain test, by `pytest.fail` or `pytest.skip`; return whether it is to be run in the usual way."""
+        """Judge a plain test, by `pytest.fail` or `pytest.skip`; return True if it is to be run in the usual way."""
         return True
 
     @property
     def against(self) -> Mapping[str, Any] | None:
-        """What the run's numbers are compared with, as JSON, where it makes records that are to be kept; else None."""
+        """The side that the run is compared with, as JSON, if the gate makes records to be kept; else None."""
         return None
 
     def keep(self, keep: Callable[[Mapping[str, Any]], None]) -> None:
-        """Keep each record as soon as it is made."""
+        """Take the function that keeps each record as soon as it is made."""
 
     def take(self, record: Any) -> bool:
-        """Begin with a record that an earlier part of the run kept; return whether it is another one than those before.
+        """Take a record that an earlier part of the run kept; return True if it was not taken before.
 
         Raises:
-            ValueError: it is not such as it keeps.
+            ValueError: it is not a record that this gate keeps.
         """
         return False
 
     def deselect(self, workload: Workload) -> None:
-        """Somebody left this one out on purpose, so it is not missing."""
+        """Note that somebody left this workload out on purpose, so that it is not missing."""
 
     def measuring(self, measure: Measure) -> Measure:
-        """The gate's own way of measuring, which may resort to the ordinary one."""
+        """The gate's own way of measuring, which may fall back on the ordinary one."""
         return measure
 
     def judge(self, measurement: Measurement, test: str) -> None:
-        """A test of this name has its measurement, failed or not; may fail the test by `pytest.fail`."""
+        """Take the measurement of a test of this name, failed or not; may fail the test by `pytest.fail`."""
 
     def outcome(self) -> Outcome | None:
-        """What it has found by now; None: it was given nothing to compare the run with."""
+        """The findings so far; None if the gate was given nothing to compare the run with."""
         return None
 
     def has_found(self, kind: str) -> bool:
-        """Whether a finding is of this kind, as `different` or `inconclusive`."""
+        """True if a finding is of this kind, such as `different` or `inconclusive`."""
         outcome = self.outcome()
         return outcome is not None and any(finding.kind == kind for finding in outcome.findings)
 
     def status(self, status: int) -> int:
-        """The tests are over: make the run's exit status of what its tests make it."""
+        """The run's exit status once the tests are over, from the `status` that the tests alone give it."""
         outcome = self.outcome()
         if outcome is None or status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status
@@ -133,7 +133,7 @@ class Gate:
             outcome_file.write(self._summary, outcome, status)
 
     def lines(self, journal: Path | None) -> list[str]:
-        """What it has found, for the end of the terminal's output.
+        """The findings as lines for the end of the terminal's output.
 
         Args:
             journal: of the run; None: nothing was measured.
@@ -142,4 +142,4 @@ class Gate:
         return verdicts.lines(outcome) if outcome else []
 
     def close(self) -> None:
-        """The run is over."""
+        """Release the gate's resources, as the run is over."""

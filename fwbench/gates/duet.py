@@ -40,15 +40,15 @@ from fwbench.worker.turns.plain import Invocation
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side, find, sides
 
-# How long the search for a regression's cause may take, in seconds.
+# The most seconds that the search for a regression's cause may take.
 _EXPLAINING = 600.0
 
 
 class DuetGate(Gate):
-    """Runs the duet when the first test asks, over every workload that the run will ask for.
+    """Runs the duet over all workloads of the run, when the first test asks for its measurement.
 
     Raises:
-        UserError: what to compare with is no revision, interpreter or release.
+        UserError: `--fwbench-against` names no revision, interpreter or release.
     """
 
     title = "fwbench: duet"
@@ -79,7 +79,7 @@ class DuetGate(Gate):
         self._base = find(self._against, self._project.root)
 
     def covers(self, workload: Workload) -> bool:
-        """Epochs are too long to take turns, and the harness's own benchmarks have no other side."""
+        """True except for epochs, which are too long for turns, and the harness's benchmarks, which have no base."""
         return workload.mode != "fit" and not LANES[workload.lane].internal
 
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
@@ -98,7 +98,7 @@ class DuetGate(Gate):
 
     def take(self, record: Any) -> bool:
         taken = kept.pair(record)
-        # No two pairs take the same times.
+        # Two pairs never take the same times, so an equal record is a copy.
         if taken in self._taken:
             return False
         self._taken.append(taken)
@@ -108,7 +108,7 @@ class DuetGate(Gate):
         return functools.partial(self._measure, measure)
 
     def _measure(self, measure: Measure, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
-        """Head's rounds; of a workload that base has not, the ordinary measurement.
+        """The measurement made of head's rounds; for a workload that base does not have, the ordinary measurement.
 
         Raises:
             pytest.exit.Exception: there is nothing to compare with.
@@ -136,7 +136,7 @@ class DuetGate(Gate):
         )
 
     def _has_to_run(self, protocol: Protocol, tell: Tell) -> None:
-        """Run the duet, unless it has run."""
+        """Run the duet, unless it has run; fail the test if the duet has failed before."""
         if self._fault:
             pytest.fail(f"the duet ended with {self._fault}, as its first test tells", pytrace=False)
         if not self._has_run:
@@ -148,7 +148,7 @@ class DuetGate(Gate):
         return self._plain.judge(test, self._title("base"))
 
     def judge(self, measurement: Measurement, test: str) -> None:
-        """A regression fails its test, and so does what base can run and head cannot."""
+        """Fail the test of a regression, or of a workload that base can run and head cannot."""
         comparison = self._comparisons[measurement.asked]
         if comparison.kind == "missing" or not measurement.failure:
             judge(comparison, self._title("base"))
@@ -163,7 +163,7 @@ class DuetGate(Gate):
         return dataclasses.replace(result, notes=[*notes, *filter(None, [line(why)])])
 
     def _unjudged(self) -> list[str]:
-        """A sentence on each metric that a duet judges only if it is asked to, and that it was asked for in vain."""
+        """A sentence on each metric that was asked for in vain, of those that a duet judges only on request."""
         comparisons: list[AnyComparison] = [*self._asked.values(), *self._plain.asked.values()]
         judged = {metric for comparison in comparisons for metric in comparison.verdicts}
         limits = [*self._expected.values(), *self._plain.thresholds.values()] if comparisons else []
@@ -230,8 +230,8 @@ class DuetGate(Gate):
         return self._end - time.monotonic()
 
     def _explain(self, tell: Tell) -> None:
-        """Search for what made the worst regression of any metric, and note the answer for the outcome."""
-        # With the batch that fitted into memory.
+        """Search for the cause of the worst regression of any metric, and note the answer for the outcome."""
+        # These workloads have the batch that fitted into memory.
         comparisons: list[AnyComparison] = [*self._comparisons.values(), *self._plain.comparisons.values()]
         regressed = [
             (verdict.ratio, metric, comparison.workload)
@@ -262,7 +262,7 @@ class DuetGate(Gate):
             try:
                 sentences = search(regression, lambda what: tell(f"explaining {subject.id}, {what}"))
             except Exception as error:
-                # The verdicts stand, whatever became of the search.
+                # The verdicts stand, even if the search fails.
                 why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
                 sentences = [f"not explained: {line(why)}"]
             self._explained.append(f"{subject.id}: {' '.join(sentences)}")
@@ -275,7 +275,7 @@ class DuetGate(Gate):
         return next((side.title for side in self._sides or () if side.name == name), unmade)
 
     def _told(self, comparison: Comparison[Workload]) -> dict[str, Any]:
-        """What the benchmark's record says of its comparison."""
+        """The benchmark's comparison for its record."""
 
         def pairs(name: str) -> list[dict[str, Any]]:
             return [

@@ -1,4 +1,4 @@
-"""A pair of a duet as its journal holds it, checked before anything is made of it."""
+"""Reads a pair from a duet's journal, and checks it before use."""
 
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -11,7 +11,7 @@ from fwbench.record.workload import Workload
 
 _Of = TypeVar("_Of")
 
-# Of a ratio that is a number itself, and of products of such ratios.
+# The bounds keep the ratio, and products of such ratios, a finite number.
 _Logarithm = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 
 

@@ -1,4 +1,4 @@
-"""What the options of gates and the markers of tests ask for."""
+"""Reads the options of gates and the markers of tests."""
 
 import dataclasses
 from pathlib import Path
@@ -17,16 +17,16 @@ from fwbench.record.storage import Record
 FAIL = "--fwbench-fail"
 NOT_PARALLEL = "cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
 ALLOW_MISMATCH = "allow-mismatch"
-# Values of the option that are no thresholds but kinds of findings; the first one needs no gate.
+# Values of `FAIL` that are kinds of findings and not thresholds; the first one needs no gate.
 DIFFERENT, INCONCLUSIVE = KINDS = ("different", "inconclusive")
 MARKER = "fwbench_fail"
 
-# What these options of pytest-benchmark make of a run is made of its rounds.
+# These options of pytest-benchmark need rounds, so a run without rounds refuses them.
 _NEED_ROUNDS = ("json", "save", "autosave", "compare-fail", "histogram")
 
 
 def needs_rounds(config: pytest.Config, *others: str) -> str:
-    """The given option of pytest-benchmark that means nothing without rounds, of these or `others`; empty: none is."""
+    """The first given option of pytest-benchmark that needs rounds, of these or `others`; empty if there is none."""
     given = (name for name in (*_NEED_ROUNDS, *others) if config.getoption(f"--benchmark-{name}", None))
     return next((f"--benchmark-{name}" for name in given), "")
 
@@ -35,7 +35,7 @@ def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
     """Refuse an option in a run that measures nothing, or measures in parallel.
 
     Args:
-        purpose: what the option could do with what is measured, as `go on with`.
+        purpose: what the option could do with measurements, as a verb: `go on with`.
 
     Raises:
         pytest.UsageError: it is such a run.
@@ -49,7 +49,7 @@ def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
 
 
 def baseline(config: pytest.Config) -> Record | None:
-    """What fwbench measured in the record that --benchmark-compare names; None where nobody has named one.
+    """The record that --benchmark-compare names, reduced to fwbench's benchmarks; None if nobody has named one.
 
     Raises:
         pytest.UsageError: there is no such record, or it cannot be read.
@@ -64,21 +64,21 @@ def baseline(config: pytest.Config) -> Record | None:
     except UserError as error:
         raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
     if path.suffix == ".jsonl" or record.damaged:
-        # A journal pytest-benchmark cannot read, and over a damaged benchmark it would stumble.
+        # pytest-benchmark cannot read a journal, and would stumble over a damaged benchmark.
         config.option.benchmark_compare = None
     if record.plain and not record.measurements and not record.damaged:
         raise pytest.UsageError(
             f"--benchmark-compare={path} holds no benchmark of fwbench's, and others are not for its gates: "
             "--benchmark-compare-fail judges them, or `fwbench compare` two files."
         )
-    # What fwbench did not measure is pytest-benchmark's to compare.
+    # pytest-benchmark itself compares the benchmarks that fwbench did not measure.
     return dataclasses.replace(record, plain={}, damaged=tuple(each for each in record.damaged if not each.plain))
 
 
 def _named(config: pytest.Config) -> Path | None:
-    """The path that --benchmark-compare names, or that has, as for pytest-benchmark, its number in the storage."""
+    """The path that --benchmark-compare names, or whose number in pytest-benchmark's storage it names; or None."""
     given: Any = config.getoption("benchmark_compare")
-    if given == []:  # pytest-benchmark's word for nobody having given it
+    if given == []:  # pytest-benchmark's value if nobody has given the option
         return None
     if given in (True, ""):
         raise pytest.UsageError(
@@ -91,7 +91,7 @@ def _named(config: pytest.Config) -> Path | None:
     records: list[Path] = []
     # A path of several folders is no name in the storage.
     if folder and len(Path(given).parts) <= 2:
-        # pytest-benchmark says nothing of its types.
+        # pytest-benchmark has no type annotations.
         open_storage: Any = FileStorage
         machine: Any = get_machine_id
         records = open_storage(str(folder), logger=None, default_machine_id=machine()).query(given)
@@ -102,16 +102,16 @@ def _named(config: pytest.Config) -> Path | None:
 
 
 def storage(config: pytest.Config) -> Path | None:
-    """pytest-benchmark's storage; None where it is a database, which holds no files, or not there yet."""
+    """pytest-benchmark's storage; None if it is a database, which holds no files, or is not there yet."""
     path = config.getoption("benchmark_storage").removeprefix("file://")
     return Path(path) if "://" not in path and Path(path).is_dir() else None
 
 
 def thresholds(config: pytest.Config, kind: Literal["duet", "saved"]) -> dict[str, Threshold]:
-    """By metric, those of a gate's kind (`duet` or `saved`) with what the options ask for.
+    """The thresholds of a gate's kind (`duet` or `saved`) by metric, with those that the options ask for.
 
     Raises:
-        pytest.UsageError: an option is none, or names a metric that this gate has not.
+        pytest.UsageError: an option is no threshold, or names a metric that this gate does not judge.
     """
     limits = criteria.thresholds(kind)
     asked = _parsed([text for text in config.getoption("fwbench_fail") if text not in KINDS], FAIL)
@@ -123,7 +123,7 @@ def thresholds(config: pytest.Config, kind: Literal["duet", "saved"]) -> dict[st
 
 
 def of_test(item: pytest.Item, kind: str) -> dict[str, Threshold]:
-    """What a test's own markers ask for, the closest one winning; it may name metrics of either gate.
+    """The thresholds from a test's own markers, of which the closest wins; they may name metrics of either gate.
 
     Raises:
         pytest.UsageError: a marker is no threshold.
@@ -138,7 +138,7 @@ def of_test(item: pytest.Item, kind: str) -> dict[str, Threshold]:
 
 
 def _judged(metric: str, kind: str) -> bool:
-    """Whether a kind of gate judges this metric if it is asked to."""
+    """True if a kind of gate judges this metric when asked to."""
     criterion = CRITERIA[metric]
     return (criterion.paired if kind == "duet" else criterion.saved) is not None
 

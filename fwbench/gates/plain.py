@@ -1,4 +1,4 @@
-"""Plain tests, with the fixture `benchmark` alone, in a duet: each is judged by what its turns have shown."""
+"""Plain tests in a duet, which use only the fixture `benchmark`: each is judged by its turns."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +19,10 @@ class PlainTests:
     """The plain tests of a duet.
 
     Attributes:
-        thresholds: of each, by metric; empty: there are none.
+        thresholds: by test and metric; empty: there are no plain tests.
         called: how pytest was called.
-        asked: those that were judged.
-        unrepeatable: why tests were measured in the usual way, by test.
+        asked: the comparisons of the tests that were judged.
+        unrepeatable: by test, the reason why it was measured in the usual way.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class PlainTests:
         tell: Callable[[str], None],
         left: Callable[[], float],
     ) -> None:
-        """Let all of them take turns.
+        """Let all plain tests take turns.
 
         Args:
             taken: pairs of an earlier part of the run.
@@ -60,10 +60,10 @@ class PlainTests:
         self._played.play(pairs.play, tell, left)
 
     def judge(self, test: PlainTest, base: str) -> bool:
-        """Fail, skip or pass a test by its comparison; return whether it is to be measured in the usual way instead.
+        """Fail, skip or pass a test by its comparison; return True if it is to be measured in the usual way instead.
 
         Args:
-            base: its title.
+            base: the title of base.
         """
         if test in self.unrepeatable:
             return True
@@ -78,17 +78,17 @@ class PlainTests:
         return not comparison.screening
 
     def ended(self) -> None:
-        """The run ends here: all that is known is to be told."""
+        """Mark all comparisons as judged, as the run ends early and must report all that is known."""
         if self._played:
             self.asked = self._played.comparisons()
 
     @functools.cached_property
     def comparisons(self) -> dict[PlainTest, Comparison[PlainTest]]:
-        """What became of each, once all are played."""
+        """The comparison of each test, once all are played."""
         return self._played.comparisons() if self._played else {}
 
     def notes(self) -> list[str]:
-        """A sentence on those that were measured in the usual way, by reason."""
+        """A sentence for each reason why tests were measured in the usual way."""
         by_reason: dict[str, list[str]] = {}
         for test, why in self.unrepeatable.items():
             by_reason.setdefault(why, []).append(test.name)
@@ -97,10 +97,10 @@ class PlainTests:
 
 
 def judge(comparison: Comparison[Of], base: str) -> None:
-    """Fail the test of what is slower than base, or of what base can run and head cannot.
+    """Fail the test of a benchmark that is worse than base, or that base can run and head cannot.
 
     Args:
-        base: its title.
+        base: the title of base.
     """
     name = comparison.workload.id
     if comparison.kind == "missing":

@@ -2,8 +2,8 @@
 
 `--fwbench-programs-only=h100` compiles for a GPU that need not be here: then nothing is run either.
 
-The run's journal holds the fingerprints. No file of pytest-benchmark's can: it wants rounds, and there are none. A
-later run is held to a journal, or to any record that was timed.
+The run's journal holds the fingerprints. pytest-benchmark's files cannot, as they need rounds, and there are none. A
+later run is compared with a journal, or with any record that was timed.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from fwbench.suite.selection import Selection
 
 
 class ProgramsOnly(Gate):
-    """Holds each program against the baseline's, and the run against the whole baseline.
+    """Compares each program with the baseline's, and the run with the whole baseline.
 
     Args:
         config: `--benchmark-compare` is taken over from pytest-benchmark, which would look for times.
@@ -44,7 +44,7 @@ class ProgramsOnly(Gate):
             raise pytest.UsageError(
                 f"{option} cannot work with --fwbench-programs-only, which times nothing: leave one of them out."
             )
-        # Nothing but benchmarks has a program.
+        # Only benchmarks have a program.
         config.option.benchmark_only = True
         record = baseline(config)
         config.option.benchmark_compare = None
@@ -79,7 +79,7 @@ class ProgramsOnly(Gate):
             pytest.fail(f"{finding.benchmark}: {finding.note}", pytrace=False)
 
     def _compare(self, workload: Workload, measurement: Measurement) -> Finding | None:
-        """What became of a workload that was measured; None: neither side can tell its program."""
+        """The finding on a workload that was measured; None if neither side has a program, or base's is damaged."""
         if measurement.failure:
             return Finding(workload.id, "failed", note=measurement.failure.message, in_test=True)
         base, head = self._baseline.get(workload), measurement.program
@@ -123,7 +123,7 @@ class ProgramsOnly(Gate):
         return Outcome(str(self.path), "this run", findings)
 
     def _nothing_shared(self) -> str:
-        """Why the run and the baseline have no program in common."""
+        """The reason why the run and the baseline have no program in common."""
         here = {workload.target for workload in (*self._findings, *self._unavailable)}
         there = {workload.target for workload in self._baseline}
         if here and there and not here & there:

@@ -25,7 +25,7 @@ from fwbench.suite.selection import Selection
 
 
 class SavedGate(Gate):
-    """Compares at the end, as the suite's many benchmarks are judged together.
+    """Compares at the end of the run, as the suite's benchmarks are judged together.
 
     Raises:
         pytest.UsageError: there is no record to compare with, or it is another machine's or profile's.
@@ -56,9 +56,9 @@ class SavedGate(Gate):
         self._compared: Outcome | None = None
 
     def _series(self, folder: Path | None) -> tuple[list[Record], list[str]]:
-        """The saved runs whose best level this run is held to as well, and what to know of them.
+        """The saved runs with whose best level this run is also compared, and notes on them.
 
-        Whoever keeps a baseline somewhere else than among the runs has decided for it: what was before does not count.
+        If the baseline is kept outside the storage, somebody has chosen it: earlier runs do not count.
         """
         if folder is None:
             return [], []
@@ -79,7 +79,7 @@ class SavedGate(Gate):
             )
 
     def covers(self, workload: Workload) -> bool:
-        """The harness's own benchmarks take nanoseconds, which are the machine's."""
+        """True except for the harness's own benchmarks, whose nanoseconds depend on the machine alone."""
         return not LANES[workload.lane].internal
 
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
@@ -89,7 +89,7 @@ class SavedGate(Gate):
         self._left_out.add(workload.id)
 
     def judge(self, measurement: Measurement, test: str) -> None:
-        # One that was made again takes the place of the first.
+        # A repeated measurement takes the place of the first.
         self._measurements[measurement.workload] = measurement
         self._names[measurement.workload] = test
 
@@ -112,7 +112,7 @@ class SavedGate(Gate):
                 state=evidence.state(self._machine),
                 earlier=self._earlier,
             )
-            # No test knows of the other findings, as the suite is judged together.
+            # A test knows only of its own failure, as the suite is judged together.
             findings = [dataclasses.replace(finding, in_test=finding.kind == "failed") for finding in compared.findings]
             self._compared = dataclasses.replace(compared, findings=findings, notes=[*compared.notes, *self._notes])
         return self._compared
