@@ -164,7 +164,7 @@ def wrong(measurement: Measurement) -> str:
 
 
 def idle(measurement: Measurement) -> list[str]:
-    """The things that were moved without changing one bit of a lane's output: `inputs`, `weights`.
+    """Those of `inputs` and `weights` that were moved without changing one bit of a lane's output.
 
     A correct network can do this, such as a constant or a saturated one.
     """

@@ -1,4 +1,4 @@
-"""Groups the workloads of records with their replicates, apart by machine, version and profile."""
+"""Groups the workloads of records with their replicates, separately for each machine, version and profile."""
 
 import dataclasses
 import json
@@ -91,7 +91,7 @@ class Case:
     def surroundings(self, *, threads: bool = True) -> set[str]:
         """The surroundings of its processes that change a framework's numbers: variables and the number of CPUs.
 
-        They include settings that the network's own code has changed. Equal surroundings give one text (JSON).
+        They include settings that the network's own code has changed. Each is a JSON text, and equal ones count once.
 
         Args:
             threads: whether the numbers of threads and CPUs count.
@@ -159,7 +159,7 @@ class Case:
 
 @dataclass(frozen=True)
 class OfCase:
-    """The base of a table's row or a figure's point that shows a case."""
+    """Base class of a table's row or a figure's point that shows one case."""
 
     case: Case
 

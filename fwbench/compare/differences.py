@@ -11,11 +11,11 @@ from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, Measurement
 from fwbench.record.storage import Record
 from fwbench.suite.profiles import Protocol
 
-# A field of the protocol that a record lacks did not exist when the record was made; runs then did as its default says.
+# A field of the protocol that a record lacks did not exist when it was made; its runs did what is now the default.
 _PROTOCOL = {field.name: field.default for field in dataclasses.fields(Protocol) if field.default is not MISSING}
 
-# Settings that may differ: the number of cores is compared as the machine's `threads`; the frameworks that a network
-# imports, and the library jits that a call leaves out, are a change of the code.
+# Settings that may differ: places on the machine; the number of cores, which is compared as the machine's `threads`;
+# and what networks import or are, which is a change of the code.
 _NO_CONDITIONS = (*PLACES, "cpus", ALSO_IMPORTED, LEFT_OUT)
 
 

@@ -165,7 +165,7 @@ class Duet(Generic[Of]):
         return [workload for workload in wanted if workload in chosen]
 
     def _needs(self, workload: Of, suspects: Collection[tuple[Of, str]]) -> int:
-        """The number of pairs that the workload is likely to need until it has its verdicts; 0 if it has them."""
+        """The number of further pairs that the workload is likely to need for its verdicts; 0 if it has them."""
         pairs, screened, changed = self._pairs(workload), self.screening[workload], self._is_changed(workload)
         missing = max(1, SCREENING - len(screened)) if workload in self.to_screen() else 0
         undecided = any(of[0] == workload and of not in self._stage.verdicts for of in suspects)
@@ -325,7 +325,7 @@ class Duet(Generic[Of]):
 
 
 def _of_changed(verdict: Verdict, threshold: float) -> Verdict:
-    """The verdict on a metric of a changed program: regressed if its interval is above 1 and passes the threshold.
+    """The verdict on a changed program's metric: regressed if its interval lies above 1 and extends past the threshold.
 
     This rule raises no false alarm on unchanged code, which makes the same program.
     """
@@ -337,7 +337,7 @@ def _of_changed(verdict: Verdict, threshold: float) -> Verdict:
 
 
 def _disturbed(pairs: Sequence[str]) -> str:
-    """A clause on the number of disturbed pairs, which do not count, and the last cause; empty without any."""
+    """A clause on the number of disturbed pairs, which do not count, and the last cause; empty if there are none."""
     further = "1 further pair does" if len(pairs) == 1 else f"{len(pairs)} further pairs do"
     return f"{further} not count, as {pairs[-1]}" if pairs else ""
 

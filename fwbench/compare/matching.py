@@ -103,7 +103,7 @@ def measured_twice(record: Record) -> set[str]:
 def matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> list[tuple[Benchmark, Benchmark]]:
     """Match benchmarks by workload, and the rest by the test that measured them or the batch that was asked for.
 
-    The second kind of match cannot be compared; it lets the report say why.
+    Matches of the second kind cannot be compared, but let the report say why.
     """
     pairs = [(side, head[name]) for name, side in base.items() if name in head]
     left = {key: side for name, side in head.items() if name not in base for key in (side.test, side.asked) if key}

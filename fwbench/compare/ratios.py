@@ -24,8 +24,8 @@ LEVEL = 0.99
 # A workload plays no further rounds once half the width of its interval is at most this share of the ratio.
 PRECISE = 0.015
 
-# The two fastest of a round's 24 turns give the same speed of a program most often (docs/evidence/turns.md). A call of
-# fewer seconds than `_SHORT` is short or long by how soon another thread wakes, and a few turns are lucky: half count.
+# The two fastest of a round's 24 turns repeat a program's speed best (docs/evidence/turns.md). A call of fewer seconds
+# than `_SHORT` is short or long by how soon another thread wakes; a few turns are lucky, so the faster half counts.
 _FASTEST_TURNS, _SHORT = 2, 1e-4
 
 # A round lies apart if it is more than `_APART` standard deviations from the median of all. It does not count if the
@@ -51,7 +51,7 @@ def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
     half of the turns counts.
 
     Args:
-        own, theirs: seconds of a call in each turn; or another measure, with a single number.
+        own, theirs: seconds of a call in each turn; or a single value of another measure.
     """
     halved = min(*own, *theirs) < _SHORT
     return _level(theirs, halved) - _level(own, halved)
@@ -84,7 +84,7 @@ _USUAL, ON_GPU = Scatter(), Scatter(0.005)
 def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: float, usual: Scatter = _USUAL) -> Scatter:
     """The scatter to expect of a workload's rounds, from the rounds of a run's other workloads of like duration.
 
-    The machine makes rounds scatter, which is the same for all workloads; short programs scatter more than long ones.
+    The machine makes rounds scatter, and it is the same for all workloads; short programs scatter more than long ones.
     So the scatter is a moderated variance (Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3,
     article 3): the median of the others' deviations, as a program with two speeds says nothing of the rest. Each
     deviation is corrected by the median of its own distribution.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from fwbench.compare.ratios import ON_GPU, Scatter, as_usual, pooled_scatter, round_difference, usual_pace
 from fwbench.record.measurement import Measurement
 
-# A GPU that computes for at least this share of a call sets its speed; the host does not.
+# A GPU that computes for at least this share of a call sets the call's speed, and not the host.
 _BUSY = 0.75
 
 # A lane's turns in one round (`fwbench.record.measurement.Measurement.turns`); and a workload's turns by lane, with the

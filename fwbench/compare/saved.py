@@ -279,7 +279,7 @@ def _unsure(case: Compared) -> str:
 
 
 def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
-    """A sentence on each framework version that differs: it may, and is often the object of a comparison."""
+    """A sentence on each framework version that differs, which is allowed and often the object of a comparison."""
     differing = {
         f"{name} {before} in the baseline, {now} here"
         for base, head in pairs
@@ -292,7 +292,7 @@ def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
 def _cause(
     base: Record, head: Record, pairs: Iterable[tuple[Benchmark, Benchmark]], findings: Iterable[Finding]
 ) -> Iterator[str]:
-    """Yield the command that finds the cause of the worst regression, if the baseline records what it was made of."""
+    """Yield the command that searches for the worst regression's cause, if the baseline records what it was made of."""
     sides = {
         now.name: (before.measurement, now.measurement)
         for before, now in pairs

@@ -25,8 +25,8 @@ _DISTANCE, _DEVIATIONS, _FEWEST, _SHARE = math.log(1.05), 8.0, 8, 0.2
 # This share of calls may be slow for other reasons.
 _OUTLIERS = 0.1
 
-# Calls that alternate at random change speed about as often as random draws do, of which at least this share is asked
-# for. In spells of load they change seldom.
+# Calls that alternate at random change speed about as often as fair draws do, and in spells of load seldom. So at least
+# this share of the draws' changes is required.
 _CHANGES = 0.5
 
 # Slow calls spend at least this share of their extra seconds computing.

@@ -3,7 +3,7 @@
 The replicate is a pair of processes, one of each side, alive together and taking turns. It is never a round: rounds of
 one process are not independent, and tests on them find a change in two of three runs in which nothing changed.
 
-    screening      3 pairs of each benchmark (4 where they scatter)      estimate beyond the threshold: a suspect
+    screening      3 pairs of each benchmark (4 if they scatter)         estimate beyond the threshold: a suspect
     confirmation   fresh pairs of the suspects, one at a time            until one is cleared, confirmed, or has 64
     clearing       more pairs of unsuspected benchmarks that scatter     until they say that nothing changed, or are 8
 
@@ -31,7 +31,7 @@ from fwbench.text import change
 
 Name = TypeVar("Name", bound=Hashable)
 
-# Pairs of each benchmark in the first stage; one more where they scatter by more than the threshold.
+# Pairs of each benchmark in the first stage; one more if they scatter by more than the threshold.
 SCREENING = 3
 
 # The smallest change that counts, as a share of base.
@@ -43,7 +43,7 @@ ALPHA = 0.01
 # From so many pairs on, an estimated change below this share of the threshold ends the confirmation of a suspect.
 CLEARING = {4: 0.25, 10: 0.5, 16: 1.0}
 
-# Fresh pairs after which an open suspect is left inconclusive, and pairs after which a benchmark without suspicion is.
+# Fresh pairs after which an open suspect is left inconclusive, and pairs after which an unsuspected benchmark is.
 MOST = 64
 MOST_UNSUSPECTED = 8
 
@@ -195,7 +195,7 @@ def _error(differences: Sequence[float]) -> float:
 
 
 def _is_cleared(change: float, differences: Sequence[float], threshold: float) -> bool:
-    """True if fresh pairs clear a suspect: they show no change, and they agree well enough to say so or are 16."""
+    """True if fresh pairs clear a suspect: they show no change, and they agree well enough or are at least 16."""
     below = max(share for fewest, share in CLEARING.items() if fewest <= len(differences))
     agree = _error(differences) <= math.log1p(threshold) or len(differences) >= max(CLEARING)
     return agree and change < math.log1p(below * threshold)
@@ -245,7 +245,7 @@ class Confirmation(Generic[Name]):
         """Judge open suspects by their fresh pairs. With fewer than four pairs a suspect stays open."""
         looked = {name: pairs for name, pairs in differences.items() if len(pairs) >= min(CLEARING)}
         changes = {name: self._suspects[name].direction * estimate(pairs) for name, pairs in looked.items()}
-        # The other suspects are hypotheses, too: the confirmed ones count as rejected (0), the rest as standing (1).
+        # The other suspects are hypotheses, too: confirmed ones count as rejected (p = 0), the rest as true (p = 1).
         chances = {
             name: self._chance(name, looked[name])
             for name, change in changes.items()

@@ -3,7 +3,7 @@
 The process is the replicate, never the round, and few processes decide little. A record made earlier also met another
 state of the machine. All its processes share that state, so no number of them averages it out: the scatter between runs
 must be known from elsewhere. Other load, too, lengthens any time. So the thresholds are wide, a change counts only
-beyond what load can explain, and an undecided one is inconclusive.
+beyond what load can explain, and a change that cannot be decided is inconclusive.
 """
 
 import math

@@ -27,7 +27,8 @@ from fwbench.record.workload import Workload
 from fwbench.units import Within
 from fwbench.units import ratio as times
 
-# The smallest factor that a ratio of single processes can show: few are off by more (docs/evidence/answers.md).
+# The smallest factor that a ratio of single processes can show: by chance few are off by more
+# (docs/evidence/answers.md).
 BY_CHANCE = 2.0
 # The least confidence at which an interval counts (3 runs), and at which it is called clear (6 runs).
 _SAYS_SOMETHING = 0.75
@@ -99,7 +100,7 @@ class Judged:
 
     Attributes:
         weighed: the first lane's throughput over the second's; None if the two must not be compared.
-        evidence: the word for what shows that both compute the same, or why they must not be compared
+        evidence: the word for the evidence that both compute the same, or for the reason why they must not be compared
             (`fwbench.compare.parity.apart`).
     """
 

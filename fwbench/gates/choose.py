@@ -65,5 +65,5 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
 
 
 def _given(config: pytest.Config, option: str) -> bool:
-    """True if the option was given, even as an empty variable: a gate that somebody asked for must not be skipped."""
+    """True if the option was given, even by an empty variable: a gate that somebody asked for must not be skipped."""
     return config.getoption(option) not in (None, False, [], [DIFFERENT])

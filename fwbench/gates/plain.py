@@ -1,4 +1,4 @@
-"""Plain tests in a duet, which use only the fixture `benchmark`: each is judged by its turns."""
+"""Plain tests (those with the fixture `benchmark` alone) in a duet: each is judged by its turns."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
