@@ -109,7 +109,7 @@ class Duet(Generic[Of]):
             # Further pairs may turn a workload into a suspect.
             while self.suspects().keys() == self._stage.names and (wanted := self._fitting(self.to_clear(), left())):
                 step("clearing", "screening", wanted)
-            # Suspects may have needed fewer pairs than were reserved for them, or have waited while others were cleared.
+            # Suspects may have needed fewer pairs than were reserved for them, or have waited for others to be cleared.
             if self.suspects().keys() == self._stage.names and not (
                 self._fitting(self.to_screen(), left()) or self._fitting(self._to_confirm(left()), left())
             ):

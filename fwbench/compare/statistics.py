@@ -202,7 +202,7 @@ def _is_cleared(change: float, differences: Sequence[float], threshold: float) -
 
 
 def _is_futile(change: float, differences: Sequence[float], threshold: float) -> bool:
-    """Whether even the most pairs would leave a suspect open, as where processes have two speeds.
+    """True if even the most pairs would leave a suspect open, as where processes have two speeds.
 
     The change's standard error falls with the root of the number of pairs. It would exceed the threshold then, and
     half of the change.
