@@ -1,9 +1,8 @@
-"""The pytest plugin's face: options, markers and fixtures, and when to become active.
+"""The pytest plugin: its options, markers and fixtures, and the moment at which it becomes active.
 
-It is loaded in every project of an environment that fwbench is installed in, so it does and imports next to nothing
-until an option of fwbench's is given or a test bears a marker of fwbench's. What happens then lies in
-`fwbench.plugin.run`. Without one, `fwbench.plugin.waiting` alone looks at benchmarks, where there are any and a
-framework is imported.
+pytest loads it in every project of an environment with fwbench, so it does and imports next to nothing until an
+option of fwbench's is given or a test bears a marker of fwbench's. Then `fwbench.plugin.run` takes over. Otherwise only
+`fwbench.plugin.waiting` looks at benchmarks, if there are any and a framework is imported.
 
 PYTEST_DONT_REWRITE: a root conftest.py may name this module before or after pytest finds it by its entry point.
 """
@@ -67,7 +66,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_benchmark_compare_machine_info(
     config: pytest.Config, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
 ) -> None:
-    """Our records hold our fingerprint of the machine, so pytest-benchmark must compare them with one of ours.
+    """Add our fingerprint of the machine, as pytest-benchmark compares it with the one that our records hold.
 
     pytest-benchmark compares while it is configured, before any test that would activate this plugin is collected.
     """
@@ -96,7 +95,7 @@ def active(config: pytest.Config) -> "Run":
 
 
 def _can_measure(config: pytest.Config) -> bool:
-    """Whether pytest-benchmark is installed, and `-p no:benchmark` has not switched it off."""
+    """True if pytest-benchmark is installed and `-p no:benchmark` has not switched it off."""
     return config.pluginmanager.hasplugin("benchmark")
 
 

@@ -1,10 +1,10 @@
-"""Run by `start`, with pytest's arguments: collects the project's tests and tells which models they name.
+"""Collects the project's tests and reports the models that they name. Run by `start`, with pytest's arguments.
 
 On what was standard output it writes one JSON object: `root`, `path` (the folders of the user's modules), `models` as
-JSON primitives, `trained`, the names of those that a test trains or proves, `suite`, whether a test measures the
-suite's own models by naming none, `pythons`, what pytest's settings say in `--fwbench-python`, `plain`, the ids of
-plain tests, and `imported`, the folders of the user's repository from which something was imported. All that pytest
-and the user's tests print goes to standard error.
+JSON primitives, `trained` (the names of those that a test trains or proves), `suite` (whether a test measures the
+suite's own models by naming none), `pythons` (the values of `--fwbench-python` in pytest's settings), `plain` (the ids
+of plain tests), and `imported` (the folders of the user's repository from which something was imported). All that
+pytest and the user's tests print goes to standard error.
 """
 
 import os
@@ -33,7 +33,7 @@ class Collector:
         self.plain: list[str] = []
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Remember where the project lies."""
+        """Remember the configuration, which knows the project's folder."""
         self.config = config
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -56,13 +56,13 @@ class Collector:
 
 
 def collect(arguments: list[str]) -> dict[str, Any]:
-    """What the project's tests name.
+    """The models and plain tests of the project, and its folders, as JSON primitives.
 
     Raises:
-        SystemExit: pytest could not collect them; it has said why.
+        SystemExit: pytest could not collect the tests; it has said why.
     """
     collector = Collector()
-    # Without capturing, so that the stacks of tests that hang are told.
+    # Without capturing, so that the stacks of tests that hang are printed.
     code = pytest.main(["--collect-only", "-q", "--capture=no", *arguments], plugins=[collector])
     if collector.config is None or code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise SystemExit(int(code) or 1)
@@ -70,7 +70,7 @@ def collect(arguments: list[str]) -> dict[str, Any]:
     top = git.top(config.rootpath)
     called = invocation(config, config.rootpath if isinstance(top, Absent) else top)
     return {
-        # As bytes, which a path that is not UTF-8 has: texts are made fit for records on their way.
+        # As bytes, as a path may not be UTF-8, and texts are made fit for records on their way.
         "root": list(os.fsencode(config.rootpath)),
         "path": [list(os.fsencode(folder)) for folder in (*config.getini("pythonpath"), config.rootpath)],
         "imported": [list(os.fsencode(folder)) for folder in called.imported],

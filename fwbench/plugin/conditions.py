@@ -1,7 +1,7 @@
-"""The conditions of a run: what a measurement depends on besides its workload and its protocol.
+"""The conditions of a run: all that a measurement depends on besides its workload and its protocol.
 
-A journal's header holds them, and a run takes a measurement from a journal only where all of them are as they were. So
-whatever is left out here must not change a number.
+A journal's header holds them. A run takes a measurement from a journal only if its conditions are unchanged, so
+anything left out here must not change a number.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from fwbench.worker.client.starting import PACKAGE
 _ELSEWHERE = {"protocol", "suite", "asked", "settings", "study", "pythons", "device", "threads"}
 _ELSEWHERE |= {"patience", "minutes", "devices", "scaling"}
 
-# Most characters of a condition in a sentence.
+# The most characters of a condition that a sentence quotes.
 _QUOTED = 200
 
 
@@ -54,7 +54,7 @@ def conditions(
     Args:
         workloads: those that the run will measure.
         storage: the folder of records, which are not code.
-        plugins: of pytest; every `conftest.py` is one.
+        plugins: pytest's; every `conftest.py` is one.
     """
     asked = list(workloads)
     lanes = [LANES[name] for name in dict.fromkeys(workload.lane for workload in asked)]
@@ -88,19 +88,20 @@ def conditions(
 
 
 def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Why nothing of a run under the conditions `then` may be used now: a phrase per difference."""
+    """A phrase for each difference because of which nothing of a run under the conditions `then` may be used now."""
     yield from differences(*map(_of_run, (then, now)))
     if then["code"]["changes"] != now["code"]["changes"]:
         yield "other uncommitted changes"
-    # A module that only one of the runs has loaded comes from an edited module, or from other tests.
+    # A module that only one of the runs has loaded does not count: other tests import it, or an edited module does,
+    # which counts itself.
     modules = then["code"]["modules"]
     yield from changed({n: v for n, v in now["code"]["modules"].items() if n in modules}, modules.get)
 
 
 def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload) -> Iterator[str]:
-    """Why no measurement of a workload may be used now: what differs in its lane, a phrase per difference."""
+    """A phrase for each difference in a workload's lane because of which no measurement of it may be used now."""
     lane = LANES[workload.lane]
-    # NumPy's arithmetic is in every lane. Of fwbench the whole run's conditions tell.
+    # NumPy's arithmetic is in every lane. fwbench's own version is among the conditions of the whole run.
     names = (*lane.distributions, *lane.libraries, "numpy", *now["imported"].get(workload.model, ()), lane.package)
     relevant = {_normal(name) for name in names} - {"fwbench"}
     yield from differences(*(_of_lane(of, lane, relevant) for of in (then, now)))
@@ -115,7 +116,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str
 
 
 def changed(texts: Mapping[str, str], other: Callable[[str], str | None]) -> Iterator[str]:
-    """A phrase for each text, a digest by its name, that is another one elsewhere."""
+    """A phrase for each text whose digest differs from the `other` one of the same name."""
     return (f"{name} has changed" for name, digest in sorted(texts.items()) if other(name) != digest)
 
 
@@ -139,7 +140,7 @@ def _quoted(value: object) -> str:
     if value is None:
         return "not there"
     text = line(" ".join(map(str, value)) if isinstance(value, list) else str(value), _QUOTED)
-    # A commit.
+    # A commit is shortened.
     return text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
 
 
@@ -149,8 +150,8 @@ def _quoted(value: object) -> str:
 def _repository(folder: Path, storage: Path) -> tuple[Path | None, str | None, str | None]:
     """The top of the repository that contains a folder, its commit, and a digest of what the commit does not hold.
 
-    The digest is empty if the commit holds everything. All are None where git does not answer: then what tests have
-    loaded is noted file by file.
+    The digest is empty if the commit holds everything. All are None if git does not answer: then the files that tests
+    have loaded are noted one by one.
 
     Args:
         storage: the folder of records, which are not code.
@@ -245,12 +246,13 @@ def interpreter(python: str) -> dict[str, Any]:
         try:
             version, path = asking.ask(python, "import platform, sys; answer = [platform.python_version(), sys.path]")
         except asking.SilentError:
-            # Each of its benchmarks would wait for it, too.
+            # Each benchmark under this interpreter would wait in vain, too.
             raise
         except UserError:
             # The worker reports it.
             version, path = None, []
-    # Folders' names hold name and version; reading each metadata file would take 0.2 s. The first folder's is imported.
+    # Folders' names hold name and version; reading each metadata file would take 0.2 s. Of two versions of a
+    # distribution, the one in the earlier folder is imported.
     found = [file.stem.split("-", 1) for folder in reversed(path) for file in Path(folder).glob("*-*.dist-info")]
     return {"version": version, "distributions": {_normal(name): number for name, number in found}}
 

@@ -1,4 +1,4 @@
-"""After all measurements, lanes take turns in rounds until all ratios are precise or the minutes are over."""
+"""Chooses the lanes that take turns after all measurements, until all ratios are precise or the minutes are over."""
 
 import dataclasses
 import itertools
@@ -22,11 +22,10 @@ from fwbench.worker.turns.taken import SLOW
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# To guess how long a first round takes: calls of each lane outside its turns, and the seconds in which servers start.
+# For an estimate of a first round: the calls of each lane outside its turns, and the seconds in which servers start.
 _CALLS, _START = 6, 3.0
 
-
-# Lanes that take turns share light load: twice as much as disturbs one process leaves their ratio as it is
+# Light load slows all lanes that take turns alike: their ratio stands twice the load that disturbs one process
 # (docs/evidence/interference.md).
 _SHARED = 2
 
@@ -37,17 +36,17 @@ class Contest:
 
     Attributes:
         workload: its own lane is empty.
-        lanes: names.
-        seconds: how long its next round will take.
+        lanes: their names.
+        seconds: the expected length of its next round.
         turns: by lane, its rounds as a measurement stores them.
         programs: the digest of the measured program, by lane.
         sources: the digests of the user's files that the measured process had read, by lane and name.
         cpus: the number of CPUs on which other load is in the way of the lanes' turns.
-        device: by lane, the seconds in which a GPU computes for a call.
-        expected: by lane, how far its rounds are expected to scatter, given the rounds of the other workloads.
+        device: by lane, a GPU's computing time for a call, in seconds.
+        expected: by lane, the expected scatter of its rounds, given the rounds of the other workloads.
         usual: the usual pace of the run's rounds, in seconds; 0: unknown.
         disturbed: the number of rounds that are not kept, as others used the CPUs or the GPU, or a process was stopped.
-        fault: why a lane cannot take turns.
+        fault: the reason why a lane cannot take turns; None: all can.
     """
 
     workload: Workload
@@ -70,7 +69,7 @@ class Contest:
 
     @property
     def slow(self) -> int:
-        """The number of rounds that do not count, as the machine's CPUs did not lie as usual."""
+        """The number of rounds that do not count, as the CPUs handed numbers over at an unusual pace."""
         return len(self.turns[self.lanes[0]]) - self.played
 
     def _counted(self, lane: str) -> list[Mapping[str, Any]]:
@@ -96,13 +95,13 @@ class Contest:
 
     @property
     def over(self) -> bool:
-        """Whether it plays no further rounds: it is precise, has had the most rounds, or a lane cannot take turns."""
+        """True if it plays no further rounds: it is precise, has had the most rounds, or a lane cannot take turns."""
         over = self.played >= MOST_ROUNDS or self.played + self.slow >= 2 * MOST_ROUNDS
         return self.fault is not None or over or self.width <= PRECISE
 
     @property
     def missing(self) -> int:
-        """The rounds that it needs for an interval, or for a narrower one."""
+        """The number of rounds that it lacks for a first interval; 1 if it has one that may become narrower."""
         return max(1, FEWEST_ROUNDS - self.played)
 
     def add(self, result: Round | Fault) -> PlayedRound | None:
@@ -124,7 +123,7 @@ class Contest:
         return PlayedRound(self.workload, result.begun, result.values, result.pace)
 
     def _unlike(self, lane: str, result: Round) -> str:
-        """What a lane ran in a round that it had not run when it was measured; empty if it ran the same."""
+        """A phrase if a lane ran another text or program in a round than when it was measured; else empty."""
         measured, read = self.sources.get(lane, {}), result.sources.get(lane, {})
         for name in measured.keys() & read.keys():
             if measured[name] != read[name]:
@@ -159,7 +158,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
         amounts = AMOUNTS[own[lanes[0]].workload.device]
         if own[lanes[0]].workload.device == "gpu":
-            # Where the GPU is the limit, turns are over as soon as they may be.
+            # The estimate assumes that the GPU is the limit: then turns end as soon as they may.
             amounts = dataclasses.replace(amounts, blocks=amounts.fewest // 2)
         # A lane without a median latency made few calls, so its calls are taken to be slow.
         latencies = [m.value("latency_p50") or SLOW for m in own.values()]
@@ -189,7 +188,7 @@ def decide(
 ) -> None:
     """Play rounds of the contests until all are over or none fits into the time left.
 
-    Which come first is decided by how wide intervals are, and by nothing that they say (`_first`).
+    The widths of the intervals decide the order, and never the ratios themselves (`_first`).
 
     Args:
         play: plays a round of each workload; hands over each result as soon as it is there.
@@ -219,9 +218,9 @@ def decide(
 
 
 def _first(waiting: Sequence[Contest]) -> list[Contest]:
-    """Those that have no interval yet; else those whose ratio is known within 5 % soonest; else the widest.
+    """The contests without an interval; else those whose ratio will be known within 5 % soonest; else the widest.
 
-    A program whose processes have two speeds would have all rounds if the widest came first.
+    If the widest came first, a program whose processes have two speeds would get all rounds.
     """
     if without := [contest for contest in waiting if math.isinf(contest.width)]:
         return without
@@ -241,7 +240,8 @@ def _expect(contests: Sequence[Contest]) -> None:
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
-    """Choose contests in order, whose missing rounds fit into the time."""
+    """Choose, in order, the contests whose missing rounds fit into the time."""
+
     chosen: list[Contest] = []
     for contest in waiting:
         if contest.missing * contest.seconds <= seconds:

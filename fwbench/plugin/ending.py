@@ -1,4 +1,4 @@
-"""The end of a run: its exit status, and what it writes at the end of the terminal's output."""
+"""The end of a run: its exit status, and its tables and findings on the terminal."""
 
 import shlex
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ def finish(run: pytest.Session, session: Session | None, gate: Gate | None, unwr
     """Set the run's exit status, end its workers, and write the gate's summary, which tells that status.
 
     Args:
-        session: None: nothing was measured.
-        gate: the gate that judges the run; None: none does.
-        unwritten: for each file that the run could not write, a sentence that says so; further ones are added.
+        session: the run's session; None: nothing was measured.
+        gate: the gate that judges the run; None: no gate judges it.
+        unwritten: a sentence for each file that the run could not write; further ones are added.
     """
     measurements = session.measurements if session else []
 
     def own_up() -> None:
-        """Let no run end well whose files could not be written, or that could measure nothing."""
+        """Turn a good exit status into a usage error if a file was not written or nothing could be measured."""
         if (unwritten or unmeasured(measurements)) and run.exitstatus in _WELL:
             run.exitstatus = pytest.ExitCode.USAGE_ERROR
 
@@ -63,12 +63,12 @@ def write(
     unwritten: Sequence[str],
     ended: bool,
 ) -> None:
-    """Write the table, the gate's findings, and what could not be written or measured.
+    """Write the table, the gate's findings, and an error for each file not written or if nothing was measured.
 
     Args:
-        session: None: nothing was measured.
+        session: the run's session; None: nothing was measured.
         gate: the gate that has judged the run; None: no gate has judged it.
-        unwritten: for each file that the run could not write, a sentence that says so.
+        unwritten: a sentence for each file that the run could not write.
         ended: whether the run was ended before it was done.
     """
     measurements = session.measurements if session else []
@@ -93,7 +93,7 @@ def write(
 
 
 def unmeasured(measurements: Sequence[Measurement]) -> str:
-    """Why no framework could be measured; empty if one was measured or none was asked for."""
+    """The reason why no framework could be measured; empty if one was measured or none was asked for."""
     failures = [m.failure for m in measurements if not LANES[m.workload.lane].internal]
     first = next((failure for failure in failures if failure), None)
     return f"nothing could be measured: {first.message}" if first and all(failures) else ""
@@ -104,7 +104,7 @@ def _write_summary(terminal: Any, session: Session) -> None:
     where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
     terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
     answered = summary.answered(measurements)
-    # Where no lanes are compared, and in a study, the numbers are what was asked for.
+    # A run that compares no lanes, or a study, is made for its numbers, so they are shown.
     numbers = terminal.verbosity > 0 or not answered or session.selection.study is not None
     tables = (
         answered,

@@ -1,4 +1,4 @@
-"""What a run needs to know of a test: whether it measures, by which protocol, and which proof it asks for."""
+"""Facts about a test that a run needs: whether it measures, its protocol, and the proof that it asks for."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from fwbench.worker.client.prove import prove as prove_model
 
 
 def left_out(item: pytest.Item, gate: Gate | None) -> bool:
-    """Whether this run measures nothing in the test, or its gate does not cover what it measures."""
+    """True if this run measures nothing in the test, or its gate does not cover the test's workload."""
     workload = spreading.subject_of(item, Workload)
     if workload is None:
         return item.get_closest_marker("fwbench") is not None and spreading.subject_of(item, str) is None
@@ -27,7 +27,7 @@ def left_out(item: pytest.Item, gate: Gate | None) -> bool:
 
 
 def is_kept_from_running(item: pytest.Item) -> bool:
-    """Whether a marker skips the test; pytest evaluates a condition written as text later."""
+    """True if a marker skips the test. A condition written as text does not count: pytest evaluates it later."""
     for marker in item.iter_markers():
         skips = marker.name in ("skip", "skipif")
         fails_unrun = marker.name == "xfail" and not (marker.kwargs.get("run", True) or item.config.option.runxfail)
@@ -39,7 +39,8 @@ def is_kept_from_running(item: pytest.Item) -> bool:
 
 
 def announce(gate: Gate, measured: Mapping[pytest.Item, Workload]) -> None:
-    """Tell a gate what the run will measure, and what is left out on purpose."""
+    """Announce to a gate the workloads that the run will measure, and those left out on purpose."""
+
     expected = {}
     for item, workload in measured.items():
         if is_kept_from_running(item):

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-# As pytest-codspeed names itself, switched on or not.
+# The names of pytest-codspeed's plugin, switched on or not, and of its markers.
 _PLUGIN = "codspeed_plugin"
 _MARKERS = ("benchmark", "codspeed_benchmark")
 
 
 def adopt(item: pytest.Item) -> None:
-    """Make a test that pytest-codspeed would measure as a whole a test with the fixture `benchmark`, of its body."""
+    """Let a test that pytest-codspeed would measure as a whole use the fixture `benchmark`, which calls its body."""
     if not isinstance(item, pytest.Function) or not item.config.pluginmanager.hasplugin(_PLUGIN):
         return
     if {"benchmark", "codspeed_benchmark"} & {*item.fixturenames} or not any(map(item.get_closest_marker, _MARKERS)):

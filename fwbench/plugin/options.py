@@ -187,7 +187,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def given(config: pytest.Config) -> bool:
-    """Whether an option or its variable was given, even if it is empty: an empty one must be reported."""
+    """True if an option or its variable was given, even if it is empty: an empty one must be reported."""
     return any(
         # By identity, as 0 equals False.
         value is not None and value is not False and value != []

@@ -1,4 +1,4 @@
-"""Tests with the fixture `benchmark` that name no model of fwbench's: in a duet they take turns, too."""
+"""Plain tests: they use the fixture `benchmark` and name no model of fwbench's. In a duet they take turns, too."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ from fwbench.worker.turns.plain import Invocation
 
 
 def announce(config: pytest.Config, gate: Gate, items: Iterable[pytest.Item], tell: Callable[[str], None]) -> bool:
-    """Announce plain tests to a duet, which judges them in place of running them; return whether there are any."""
+    """Announce plain tests to a duet, which judges them instead of running them; return whether there are any."""
     found = {item: test for item, test in plain_tests(items).items() if not is_kept_from_running(item)}
     expected = {test: of_test(item, "duet") for item, test in found.items()}
     top = git.top(config.rootpath)
@@ -39,14 +39,14 @@ def _is_plain(item: pytest.Item) -> bool:
 
 
 def invocation(config: pytest.Config, top: Path) -> Invocation:
-    """How pytest was called, so that a side can call it alike.
+    """The call of pytest, with which each side calls it, too.
 
     Args:
-        top: of the user's repository.
+        top: the top folder of the user's repository.
     """
     called = config.invocation_params
     options, places = list(map(str, called.args)), list[str]()
-    # Places come last of what looks alike: `-k tests tests`.
+    # Searched from the end, as an option's value may look like a place: `-k tests tests`.
     for place in reversed(config.known_args_namespace.file_or_dir):
         for index in range(len(options) - 1, -1, -1):
             if options[index] == place:
@@ -73,10 +73,10 @@ def _imported(top: Path) -> Iterator[Path]:
 
 
 def equip(item: pytest.Item, judge: Callable[[], bool]) -> None:
-    """Have a test judged where it would be run.
+    """Make a test call `judge` instead of its function.
 
     Args:
-        judge: fails or skips it; returns whether it is to be run in the usual way.
+        judge: fails or skips the test; returns whether the test is to run in the usual way.
     """
     setup, runtest = item.setup, item.runtest
 
@@ -85,6 +85,6 @@ def equip(item: pytest.Item, judge: Callable[[], bool]) -> None:
             setup()
             runtest()
 
-    # Its fixtures are not needed, unless it is run in the usual way.
+    # The test's fixtures are needed only if it runs in the usual way.
     item.setup = lambda: None  # type: ignore[method-assign]
     item.runtest = run  # type: ignore[method-assign]

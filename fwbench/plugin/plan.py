@@ -1,6 +1,6 @@
-"""The time that a run takes: of each benchmark what it took last on this machine, else rough figures.
+"""Estimates the time of a run: each benchmark's last time on this machine, else a rough figure.
 
-What the run has taken so far corrects what is left.
+The time that benchmarks have taken so far corrects the estimate of the rest.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _BYTES = 32 * 2**20
 # The stages whose length the protocol sets.
 _TIMED = ("warm-up", "latency", "throughput", "energy")
 
-# Calls that the protocol sets no amount of: the first call, the memory pass and the fingerprint; and calls that show
+# Calls whose number the protocol does not set: the first call, the memory pass and the fingerprint; and calls that show
 # whether anything is compiled, when only programs are examined.
 _OTHER_CALLS = 3
 _STEADY_CALLS = 2
@@ -50,7 +50,7 @@ _Asked = tuple[Workload, Protocol]
 
 
 class Estimate(NamedTuple):
-    """The seconds that a benchmark will take, and whether a record tells them or the table of rough figures."""
+    """The seconds that a benchmark will take, and whether they are from a record or the table of rough figures."""
 
     lane: str
     seconds: float
@@ -62,12 +62,12 @@ class Plan:
     """The time left of a run, corrected by how long its benchmarks took.
 
     Attributes:
-        pending: the benchmarks that are not over, by their test's id; None where nobody knows.
-        made: when the record was made that knows some of them.
+        pending: the estimates of benchmarks that are not over, by their test's id; None where there is none.
+        made: the date of the newest record that they rest on.
         duet: whether they are a duet, whose benchmarks have no times of their own.
-        at_once: how many are measured at the same time.
-        turns: the most seconds that are left of the run, of those that measuring takes; None: it ends with measuring.
-            Then lanes take turns, in minutes that waiting uses up, too.
+        at_once: the number of benchmarks that are measured at the same time.
+        turns: from the seconds that measuring still takes, the most seconds left of a run whose lanes then take turns,
+            in minutes that waiting uses up, too; None: the run ends with measuring.
     """
 
     pending: dict[str, Estimate | None]
@@ -91,14 +91,14 @@ class Plan:
         return max(sum(each) / self.at_once, *each)
 
     def took(self, test: str, seconds: float | None) -> None:
-        """A test is over, after so many seconds; None: it was not measured to its end."""
+        """Note that a test is over, after so many seconds; None: it was not measured to its end."""
         estimate = self.pending.pop(test, None)
         if estimate and seconds is not None:
             planned, taken = self._over[estimate.lane, estimate.recorded]
             self._over[estimate.lane, estimate.recorded] = planned + estimate.seconds, taken + seconds
 
     def told(self) -> str:
-        """A line for the start of the run: how long it will take, and how that is known."""
+        """A line for the start of the run: its expected length, and the sources of the estimate."""
         counts = Counter(estimate and estimate.recorded for estimate in self.pending.values())
         day = self.made.astimezone() if self.made else None
         sources = (
@@ -130,22 +130,22 @@ def estimates(
     duet: bool = False,
     kept: bool = False,
 ) -> tuple[dict[str, Estimate | None], datetime | None]:
-    """The estimate of each benchmark, and when the newest record was begun that some of them rest on.
+    """The estimate of each benchmark, and the date of the newest record that they rest on.
 
     Args:
         benchmarks: by the test's id, in the order of the run.
         storage: the folder of records.
-        processes: that measure each workload one after another.
+        processes: the number that measure each workload, one after another.
         duet: whether the benchmarks take turns with another revision's.
-        kept: whether a GPU's programs are loaded that an earlier run has compiled.
+        kept: whether programs for a GPU that an earlier run has compiled are loaded.
     """
-    # Without an energy counter nothing is waited for.
+    # Without an energy counter no benchmark waits for its readings.
     metered = not isinstance(counter(machine.device), str)
     # Several processes of a workload each compile for themselves.
     recorded, made = _recorded(benchmarks.values(), storage, machine, metered, duet, kept and processes == 1)
     pending: dict[str, Estimate | None] = {}
     lanes: set[str] = set()
-    # Whose ceilings and arithmetic are known (`fwbench.machine.facts`).
+    # Lanes and precisions whose ceilings and arithmetic are known (`fwbench.machine.facts`).
     found = {(workload.lane, workload.precision) for workload, _ in recorded}
     for name, (workload, protocol) in benchmarks.items():
         last = recorded.get((workload, protocol))
@@ -153,7 +153,7 @@ def estimates(
         if seconds is not None:
             alone = duet or protocol.programs
             seconds *= 1 if alone else processes
-            # The first benchmark of a lane waits for its server, and finds out what later ones take over.
+            # The first benchmark of a lane waits for its server, and finds out facts that later ones take over.
             if workload.lane not in lanes:
                 seconds += start(workload)
                 if last is None and not alone and workload.mode != "fit":
@@ -169,7 +169,7 @@ def estimates(
 def _recorded(
     asked: Iterable[_Asked], storage: Path, machine: Machine, metered: bool, duet: bool, kept: bool
 ) -> tuple[dict[_Asked, float], datetime | None]:
-    """The seconds that the newest journals of this machine tell, and when the newest of these was begun."""
+    """The seconds from the newest journals of this machine, and the date of the newest of these."""
     protocols: dict[Workload, set[Protocol]] = defaultdict(set)
     for workload, protocol in asked:
         protocols[workload].add(protocol)
@@ -195,7 +195,7 @@ def _recorded(
 
 
 def _last(measured: Measurement, protocol: Protocol, metered: bool, duet: bool, kept: bool) -> float | None:
-    """The seconds that a measurement took, with this protocol's windows in place of its own; None: it tells nothing."""
+    """The seconds that a measurement took, with this protocol's windows in place of its own; None: unknown."""
     spent = sum(measured.stages.values()) + (measured.overhead_s or 0.0)
     if measured.failure:
         # Other failures may have been repaired, or come at another moment.
@@ -205,7 +205,7 @@ def _last(measured: Measurement, protocol: Protocol, metered: bool, duet: bool, 
         return sum(pair["seconds"] for pair in measured.duet.get("screening", ())) if measured.duet else None
     if not measured.stages or not (measured.samples or protocol.programs):
         return None
-    # Later runs take these over.
+    # Later runs take over the ceilings and a long probe.
     probe = measured.stages.get("probe", 0.0)
     spent -= measured.stages.get(CEILING, 0.0) + probe * (probe >= WORTH)
     if kept and measured.workload.device == "gpu" and "compile" in measured.stages:
@@ -248,7 +248,7 @@ def windows(protocol: Protocol, call: float, metered: bool) -> float:
 
 
 def rest(protocol: Protocol, metered: bool) -> float:
-    """Seconds in which nothing is called, so that idle power can be read."""
+    """Seconds without calls, in which idle power is read."""
     if not metered or protocol.programs:
         return 0.0
     return POLLING + (protocol.energy_time if protocol.energy_time >= SHORTEST_WINDOW else 0.0)

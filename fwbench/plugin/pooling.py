@@ -22,8 +22,8 @@ class Pool(Protocol):
     """Accelerators that measure at the same time; its length is their number.
 
     Attributes:
-        machine: that each of them has.
-        told: how many measure, and where, in half a sentence.
+        machine: each accelerator's machine; all are alike.
+        told: half a sentence that states their number and place.
     """
 
     machine: Machine
@@ -34,12 +34,12 @@ class Pool(Protocol):
     def told(self) -> str: ...
 
     def equip(self, selection: Selection, project: Project) -> None:
-        """Set how everything is measured; called before the first measurement."""
+        """Set the selection and the project of all measurements; called before the first one."""
 
     def submit(
         self, workload: Workload, protocol: profiles.Protocol, arrived: Callable[[Measurement], Measurement]
     ) -> None:
-        """Measure a workload as soon as an accelerator is free; `arrived` returns what stands for its measurement."""
+        """Measure a workload as soon as an accelerator is free; `arrived` returns what replaces its measurement."""
 
     def take(self, workload: Workload, protocol: profiles.Protocol, tell: Tell) -> Measurement:
         """Wait for a workload's measurement."""

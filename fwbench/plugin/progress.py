@@ -14,7 +14,7 @@ from fwbench.record.measurement import STAGES, Measurement
 # Moves the cursor to the beginning of the line and erases the line.
 _ANEW = "\r\x1b[K"
 
-# What passes: a worker's stages, and those of a duet.
+# Stages, each shown only until the next one begins: a worker's, and those of a duet.
 _PASSING = (*STAGES, "screening", "confirming")
 
 
@@ -24,9 +24,9 @@ class Progress:
     [ 3/24, 4 min left] jax-resnet50-inference-b8: 184 ms, 43.4 samples/s
 
     Args:
-        terminal: None: nothing is written.
-        total: how many benchmarks there are.
-        plan: the run's plan, which others keep up to date.
+        terminal: pytest's reporter; None: nothing is written.
+        total: the number of benchmarks.
+        plan: the run's plan, which the run keeps up to date.
 
     Attributes:
         shown: the tests whose outcome a line has already shown.
@@ -44,19 +44,19 @@ class Progress:
         self._total = total
         self._plan = plan
         self._begun = 0
-        # The line of the moment: how far the run is, and the text that stays.
+        # The current line: its head, which shows how far the run is, and the text that stays.
         self._head: Callable[[], str] = str
         self._text = ""
         # Characters of the line as it was last written.
         self._written = 0
-        # Whether the line belongs to no benchmark.
+        # True if the line belongs to no benchmark.
         self._is_general = False
         self.shown: set[str] = set()
         # The first workload of each network that fails in some way.
         self._failed: dict[tuple[str, ...], str] = {}
 
     def begin(self, name: str, test: str) -> None:
-        """A test's benchmark begins."""
+        """Begin the line of a test's benchmark."""
         self._begun += 1
         if self._terminal:
             self.shown.add(test)
@@ -74,18 +74,18 @@ class Progress:
         self._is_general = not stays
 
     def stage(self, name: str) -> None:
-        """The benchmark enters a stage, or a part of one (`training, epoch 2`); or something else is to be known."""
+        """Show a stage, or a part of one (`training, epoch 2`), until the next; any other text stays on the line."""
         if name.partition(",")[0] in _PASSING:
             self._show(passing=name)
         else:
             self._show(f"{name}, ")
 
     def end(self, measurement: Measurement) -> None:
-        """The benchmark is over."""
+        """End the line with the benchmark's outcome."""
         self._show(self._outcome(self.once(measurement)))
 
     def once(self, measurement: Measurement) -> Measurement:
-        """The measurement as it is shown: what fails several workloads of a network is said by the first one alone."""
+        """The measurement as it is shown: an error that several workloads of a network share is shown in full once."""
         of, failure = measurement.workload, measurement.failure
         if not failure or failure.kind != "error":
             return measurement
@@ -128,7 +128,7 @@ class Progress:
         self._write(f"\n{line}")
 
     def _show(self, staying: str = "", passing: str = "") -> None:
-        """Write text that stays on the line; a screen shows the line anew, with what passes as far as there is room."""
+        """Write text that stays; a screen shows the line anew, with the passing text as far as there is room."""
         self._text += staying
         if self._is_live():
             line = f"{self._head()}{self._text}"
@@ -139,7 +139,7 @@ class Progress:
             self._write(staying)
 
     def _is_live(self) -> bool:
-        """Whether the line can be rewritten: on a screen, and if it has not wrapped."""
+        """True if the line can be rewritten: it is on a screen and has not wrapped."""
         return self._terminal is not None and bool(self._terminal.isatty) and self._written < _width()
 
     def _write(self, text: str) -> None:

@@ -9,7 +9,7 @@ from pytest_benchmark.stats import Stats
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 
-# Options of pytest-benchmark that ask for its tables, and what they are if nobody has given them.
+# Options of pytest-benchmark that ask for its tables, and their defaults.
 _ASKING: dict[str, Any] = {"sort": "min", "group_by": "group", "name": "normal"}
 _ASKING |= dict.fromkeys(("columns", "time_unit", "cprofile", "compare_fail"), None)
 _ASKING |= {"verbose": False, "histogram": [], "compare": []}
@@ -18,7 +18,7 @@ _ASKING |= {"verbose": False, "histogram": [], "compare": []}
 def hide(benchmarking: Any, config: pytest.Config, benchmarks: Iterable[Any], gated: bool) -> None:
     """Leave these benchmarks out of pytest-benchmark's tables, unless an option asks for those.
 
-    Our own tables stand for them; the factors in pytest-benchmark's know neither disturbances nor evidence.
+    Our own tables replace them; the factors in pytest-benchmark's consider neither disturbances nor evidence.
 
     Args:
         gated: whether --benchmark-compare is a gate's option.
@@ -39,7 +39,7 @@ def group(workload: Workload) -> str:
 
 
 def rename(benchmark: Any, measurement: Measurement) -> None:
-    """Rename a benchmark whose batch was too large after the batch that was measured, to tell the two apart."""
+    """Name a benchmark after the batch that was measured, if the one asked for was too large."""
     asked, measured = measurement.asked, measurement.workload
     if asked == measured:
         return
@@ -61,15 +61,15 @@ def equip(item: pytest.Item, workload: Workload) -> None:
 
 
 def replay(measurement: Measurement, benchmark: Any) -> None:
-    """Make a benchmark of pytest-benchmark's of a measurement."""
+    """Turn a measurement into a benchmark of pytest-benchmark's."""
     rename(benchmark, measurement)
-    # It is one with its first round.
+    # A first round gives the fixture its statistics.
     benchmark.pedantic(lambda: None)
     fill(benchmark, measurement)
 
 
 def fill(benchmark: Any, measurement: Measurement) -> None:
-    """Make the samples (s) the rounds of a benchmark that has any, and store the rest of the record beside them."""
+    """Replace the rounds of a benchmark by the samples (s), and store the rest of the record beside them."""
     benchmark.extra_info.update(extra_info(measurement))
     benchmark.stats.stats = stats(measurement.samples)
 
@@ -83,7 +83,7 @@ def stats(samples: Iterable[float]) -> Any:
 
 
 def extra_info(measurement: Measurement) -> dict[str, Any]:
-    """What is stored beside the rounds: the rest of a successful measurement's record."""
+    """The rest of a successful measurement's record, which is stored beside the rounds."""
     record = measurement.to_json()
     del record["samples"], record["failure"]
     return record

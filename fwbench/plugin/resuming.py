@@ -1,4 +1,4 @@
-"""`--fwbench-resume`: what is in a journal is not measured again; what other conditions made is named and refused."""
+"""`--fwbench-resume`: takes measurements from a journal, and names and refuses those made under other conditions."""
 
 import functools
 from collections import Counter, defaultdict
@@ -24,13 +24,13 @@ from fwbench.worker.process.witness import present
 
 OPTION = "--fwbench-resume"
 
-# Workloads by test.
+# Workloads and their protocols, by test.
 Asked = Mapping[str, tuple[Workload, Protocol]]
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a run takes from a journal.
+    """The measurements, rounds or pairs that a run takes from a journal.
 
     Attributes:
         path: of the journal; None: there is none.
@@ -39,8 +39,8 @@ class Resumed:
         taken: measurements, by test.
         rounds: that were played by measurements all of which are taken.
         pairs: records of a duet.
-        left: how many measurements are not taken, by reason.
-        differences: why nothing is taken, a phrase each.
+        left: the number of measurements that are not taken, by reason.
+        differences: the reasons why nothing is taken, a phrase each.
         notes: facts about the journal itself.
     """
 
@@ -55,7 +55,7 @@ class Resumed:
     notes: Sequence[str] = ()
 
     def lines(self) -> list[str]:
-        """Lines for the terminal: how much is taken from which journal, and why not the rest."""
+        """Lines for the terminal: the journal, the number of records taken, and the reasons against the rest."""
         if self.path is None:
             kind = f"journal{' of a duet' if self.duet else ''}"
             return [f"{OPTION}: there is no {kind} yet, so everything is measured"]
@@ -69,7 +69,7 @@ class Resumed:
 
 
 def refuse(config: pytest.Config) -> None:
-    """See whether this run could resume another one at all.
+    """Refuse a run that could not resume another one at all.
 
     Raises:
         pytest.UsageError: it measures nothing, runs in parallel, or is given no journal's name; one sentence.
@@ -89,7 +89,7 @@ def refuse(config: pytest.Config) -> None:
 
 
 def against(gate: Gate) -> dict[str, Any]:
-    """What a duet compares with, for its journal."""
+    """The base that a duet compares with, for its journal."""
     compared = dict(gate.against or {})
     if python := compared.get("interpreter"):
         compared["installed"] = conditions.interpreter(python)
@@ -105,7 +105,7 @@ def resume(
     Args:
         named: a journal's path; True: the newest one in the storage.
         now: this run's conditions.
-        asked: what it is to measure, in its order.
+        asked: the workloads that this run is to measure, in its order.
         root: the project's folder.
         duet: the gate that goes on with a duet's pairs; None: measurements are taken.
 
@@ -136,11 +136,11 @@ def resume(
 
 
 def _taken(path: Path, now: Mapping[str, Any], resumed: Resumed, root: Path) -> Resumed:
-    """What a run takes from a journal.
+    """Return `resumed` with the records that this run takes from a journal.
 
     Raises:
-        OSError: it cannot be read.
-        UserError: it is none, or of another kind.
+        OSError: the journal cannot be read.
+        UserError: the file is no journal, or one of another kind.
         AttributeError, KeyError, TypeError: its first line is damaged.
     """
     then = journal.header(path)
@@ -164,7 +164,7 @@ def _taken(path: Path, now: Mapping[str, Any], resumed: Resumed, root: Path) -> 
 
 def _with_pairs(path: Path, resumed: Resumed, duet: Gate) -> Resumed:
     def take(record: Any) -> bool:
-        # Its measurements are made of its pairs.
+        # A duet makes its measurements from its pairs, so only pairs are taken.
         return not (isinstance(record, Mapping) and "metrics" in record) and duet.take(record)
 
     whole, _ = journal.lines(journal.text(path))
@@ -201,7 +201,7 @@ def _refusal(
     now: Mapping[str, Any],
     here: Callable[[str], str | None],
 ) -> str:
-    """Why a measurement is not taken; empty if it is what this run would measure."""
+    """The reason why a measurement is not taken; empty if this run would measure the same."""
     if earlier is None:
         return "not measured then"
     if earlier.failure:
@@ -211,7 +211,7 @@ def _refusal(
     unlike = (
         *conditions.differences(earlier.protocol, protocol.to_json()),
         *conditions.of_workload(then, now, earlier.asked),
-        # What it has read may not be what was there when its run began.
+        # Files may have changed between the start of that run and the measurement that read them.
         *conditions.changed(earlier.sources, here),
     )
     return "; ".join(unlike)
@@ -223,6 +223,6 @@ def _few(phrases: Sequence[str], most: int = 3) -> str:
 
 
 def shortest(path: Path) -> str:
-    """The shortest path to it from here."""
+    """The shortest path from the current folder."""
     resolved, here = path.resolve(), Path.cwd()
     return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(path)

@@ -1,5 +1,5 @@
-"""A run of pytest in which something is measured: its selection, workers, gate and progress, and where our records
-enter pytest-benchmark's.
+"""A run of pytest in which something is measured: its selection, workers, gate, progress, and its part in
+pytest-benchmark's records.
 
 pytest's own process imports no framework; a worker measures, and its samples become the benchmark's rounds.
 """
@@ -70,11 +70,11 @@ class Run:
         self._unwritten: list[str] = []  # a sentence on each file of the run's that could not be written
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
-        self._measures = False  # whether any selected test does
-        self._unsurveyed: list[tuple[Workload, Protocol]] = []  # the networks are built once before all else
+        self._measures = False  # whether any selected test measures
+        self._unsurveyed: list[tuple[Workload, Protocol]] = []  # their networks are built once before all else
         self._turning = False  # whether lanes take turns after all measurements
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
-        self._of_tests: dict[str, Measurement] = {}  # the last one of each
+        self._of_tests: dict[str, Measurement] = {}  # the last measurement of each test
         self._benchmarks: dict[str, Any] = {}  # pytest-benchmark's fixture of each test that was measured
         self._begun = time.monotonic()
 
@@ -87,7 +87,7 @@ class Run:
         return session
 
     def _has_time(self) -> bool:
-        """Whether what is disturbed may be measured again without taking the lanes' turns from their share."""
+        """True if disturbed workloads may be measured again, as the lanes' turns still have their share of the time."""
         if not self._turning:
             return True
         left = self._plan.left if self._plan else 0.0
@@ -127,7 +127,7 @@ class Run:
         except ValueError as error:
             subjects = [f"{metafunc.definition.nodeid}: {error}"]
         except pytest.UsageError as error:
-            # Not while a module is collected: pytest would show it as that module's fault, with a traceback.
+            # Raised later: while a module is collected, pytest would show it as that module's fault, with a traceback.
             self._usage_error = error
         spreading.parametrize(metafunc, subjects)
 
@@ -182,7 +182,7 @@ class Run:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Announce the tests to the gate and the progress line, and fetch missing weights.
 
-        Runs first, as the terminal asks right afterwards what there is to say.
+        Runs first, as the terminal asks for the plan's lines right afterwards.
         """
         measured = {item: workload for item in session.items if (workload := spreading.subject_of(item, Workload))}
         self._measures = bool(measured)
@@ -272,7 +272,7 @@ class Run:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Correct the plan by the time that a test took; a test skipped beforehand has no `call` phase."""
         if self._plan and report.when != "setup":
-            # A pooled test's own time says nothing: its measurement was made elsewhere.
+            # A pooled test's own time means nothing: its measurement was made elsewhere.
             seconds = self._spent.pop(report.nodeid, report.duration)
             self._plan.took(report.nodeid, seconds if report.when == "call" and report.passed else None)
 
@@ -328,7 +328,7 @@ class Run:
         return measure
 
     def _measured(self, item: pytest.Item, benchmark: Any, workload: Workload, protocol: Protocol) -> Measurement:
-        benchmark.skipped = True  # else pytest-benchmark warns that it was not used, if this is ended
+        benchmark.skipped = True  # else pytest-benchmark warns that it was not used, if the run is ended here
         self._progress.begin(workload.id, item.nodeid)
         before = self._of_tests.get(item.nodeid)
         measurement = self.session.measure(item.nodeid, workload, protocol, self._progress.stage, before)
@@ -343,11 +343,11 @@ class Run:
         return measurement
 
     def _forget(self, item: pytest.Item) -> None:
-        """Forget what pytest-benchmark would store of an earlier outcome of a test that has been run again."""
+        """Remove the earlier outcome of a test that has been run again from what pytest-benchmark will store."""
         if benchmark := self._benchmarks.pop(item.nodeid, None):
             self._benchmarking.benchmarks.remove(benchmark.stats)
 
-    # What pytest-benchmark stores
+    # Our part in pytest-benchmark's records
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def take_over(benchmarking: Any, failed: Callable[[str], None]) -> None:
             benchmarking.logger.info(f"Wrote benchmark data in: {path}", purple=True)
 
     def save(output_json: Mapping[str, Any], name: str) -> None:
-        # Makes the folder; if that fails, writing will say so.
+        # Makes the folder; if that fails, writing raises the error.
         folder = storage.get("")
         with _reporting(folder, "--benchmark-storage=DIR", failed):
             while True:
@@ -56,7 +56,7 @@ def _text(output_json: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _reporting(path: Path, option: str, failed: Callable[[str], None]) -> Iterator[None]:
-    """Report an error of writing in place of raising it."""
+    """Report an error of writing instead of raising it."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,6 @@
-"""Run by `start`, and told a configuration: pytest, whose benchmarks hand their calls over and take turns.
+"""Runs pytest on one side, whose benchmarks hand their calls over to take turns.
+
+`start` runs this script, and the client's first message is its configuration.
 
 For each test, in the order of the configuration:
 
@@ -40,15 +42,15 @@ from fwbench.worker.process.pipes import Pipes
 from fwbench.worker.process.player import Turns, stray
 from fwbench.worker.process.witness import Witness
 
-# Libraries whose versions a reader wants to know, where a test has imported them.
+# Libraries whose versions are recorded if a test has imported them.
 _TOLD = ("numpy", "scipy", "pandas", "torch", "jax", "jaxlib", "tensorflow", "triton")
 
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 
-# So many steps tell how long a step takes.
+# A step takes as long as the fastest of so many last steps.
 _LAST = 3
 
-# What a run of pytest writes, compares or leaves out; here it does nothing of the like.
+# Values that switch off all options by which pytest and its plugins write, compare or leave out something.
 _OFF: Mapping[str, Any] = {
     **dict.fromkeys(("benchmark_json", "benchmark_save", "benchmark_cprofile", "xmlpath"), None),
     **dict.fromkeys(("benchmark_autosave", "benchmark_skip", "benchmark_disable"), False),
@@ -68,10 +70,10 @@ class Call(Turns):
     """The call of a benchmark.
 
     Args:
-        function: is called with what `arrange` returns, between it and `clear`; these are not timed.
+        function: called with the arguments that `arrange` returns, and followed by `clear`; those two are not timed.
 
     Attributes:
-        calls: that make a step.
+        calls: the number of calls in a step.
         result: of the last call.
     """
 
@@ -98,15 +100,16 @@ class Call(Turns):
         return fastest
 
     def profile(self, root: str) -> list[tuple[str, str, int, float]]:
-        """Functions, files, lines, and the seconds of a call that pass there.
+        """Rows of function, file, line, and the seconds of a call that pass there.
 
         Args:
-            root: a file in this folder is named from there, and one of the standard library from that.
+            root: names of files in this folder are relative to it; those of the standard library, to that.
+
         """
         times = sampling.sampled(lambda: self.settle(1), Call._run.__code__)
         profile, own = [], Call._run.__code__.co_filename
         for (function, file, line), seconds in times.items():
-            # There a function of C that the benchmark calls itself is running.
+            # This file's line stands for a C function that the benchmark calls directly.
             place = file.removeprefix(root + os.sep).removeprefix(_STDLIB)
             named = ("the benchmark's call", "") if file == own else (function, place)
             profile.append((*named, line, seconds / self.calls))
@@ -119,14 +122,14 @@ class Call(Turns):
             except Exception as error:
                 if not self._has_run:
                     raise
-                # A generator that a StopIteration leaves raises another error in its place.
+                # Python replaces a StopIteration that leaves a generator by another error.
                 error = error.__cause__ if isinstance(error.__cause__, StopIteration) else error
                 said = f"{type(error).__name__}: {error}".removesuffix(": ")
                 raise UnrepeatableError(f"its call cannot be repeated: {said}") from error
             self._has_run = True
 
     def _once(self) -> float:
-        """Seconds of a step, between what is arranged and what is cleared."""
+        """Seconds of a step, without `arrange` and `clear`."""
         args, kwargs = self._given = self._arrange()
         begun = time.process_time()
         (seconds,) = super()._timed(1)
@@ -153,10 +156,10 @@ class Call(Turns):
 
 
 class Seat:
-    """The plugin.
+    """The plugin by which the benchmarks of one side's tests take turns.
 
     Args:
-        config: `tests`: their names, in order; and what `stray` needs: `side`, `tree`, `root`, `own`.
+        config: `tests`, their names in order; `side`, `tree`, `root` and `own`, as `stray` takes them.
     """
 
     def __init__(self, config: Mapping[str, Any], pipes: Pipes, witness: Witness) -> None:
@@ -166,7 +169,7 @@ class Seat:
         self._unrepeatable = ""
         self._over: dict[str, Any] = {}
         self._missing: list[str] = []
-        # Why files could not be collected, by their ids.
+        # By the file's id, the reason why it could not be collected.
         self._uncollected: dict[str, str] = {}
 
     @pytest.hookimpl(tryfirst=True)
@@ -178,7 +181,7 @@ class Seat:
         for name, value in _OFF.items():
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
-        # pytest-benchmark says nothing of its types.
+        # pytest-benchmark has no annotations.
         of_benchmark: Any = BenchmarkFixture
         call, pedantic, seat = of_benchmark.__call__, of_benchmark.pedantic, self
 
@@ -203,7 +206,7 @@ class Seat:
         of_benchmark.__call__, of_benchmark.pedantic = played, pedantically
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Make calls of tests that pytest-codspeed would measure, before pytest-benchmark leaves them out."""
+        """Turn tests that pytest-codspeed would measure into benchmarks, before pytest-benchmark leaves them out."""
         marked.adopt(item)
 
     @pytest.hookimpl(trylast=True)
@@ -225,7 +228,7 @@ class Seat:
         return True
 
     def pytest_collection_finish(self) -> None:
-        """Say which tests are not there."""
+        """Report the tests that are not there."""
         for name in self._missing:
             why = next((why for file, why in self._uncollected.items() if name.startswith(file)), "it has no such test")
             self._pipes.send({"test": name, "over": "absent", "message": why})
@@ -236,7 +239,7 @@ class Seat:
         self._over = {"over": "passed", "message": ""}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what became of the test; its gravest phase counts."""
+        """Note the outcome of the test; its gravest phase counts."""
         if report.failed and self._over["over"] != "failed":
             crash = getattr(report.longrepr, "reprcrash", None)
             message = crash.message.partition("\n")[0] if crash else str(report.longrepr)
@@ -246,7 +249,7 @@ class Seat:
             self._over = {"over": "skipped", "message": reason.removeprefix("Skipped: ")}
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Tell what became of the test."""
+        """Report the outcome of the test."""
         if self._unrepeatable:
             self._over = {"over": "unrepeatable", "message": self._unrepeatable}
         self._pipes.send({"test": nodeid, **self._over})
@@ -255,7 +258,7 @@ class Seat:
         """Let a benchmark's call take turns.
 
         Args:
-            calls: that make a step, as the test wants it; 0: as the client wants it.
+            calls: the number of calls in a step, if the test sets it; 0: the client chooses it.
         """
         if self._used:
             self.refuse("it uses its benchmark twice")
@@ -285,12 +288,12 @@ class Seat:
             self.refuse(str(error))
 
     def _play(self, call: Call, first: float, calls: int) -> None:
-        """Take turns as the client wants it.
+        """Take the turns that the client asks for.
 
         Args:
             first: seconds of the first step.
         """
-        # Of one call alone.
+        # Freed, so that the peak of memory is that of one step alone.
         call.result = None
         trim_heap()
         peak = host_peak(lambda: call.settle(1)).value
@@ -329,7 +332,7 @@ def main() -> None:
     if config is None:
         return
     os.chdir(config["folder"])
-    # Its calls are waited for.
+    # `waiting` is not needed: each turn waits for its result.
     unwatched = ("-p", f"no:{waiting.__name__}")
     own = ("-p", "fwbench.plugin", *unwatched, "-o", f"cache_dir={config['caches']}", "--continue-on-collection-errors")
     with Witness(config["root"], own_package=True) as witness:

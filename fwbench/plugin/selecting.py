@@ -1,4 +1,4 @@
-"""Which workloads a run measures and how long: pytest's options, checked, with a profile's defaults behind them."""
+"""The selection of a run's workloads and amounts: pytest's options, checked, with a profile's defaults behind them."""
 
 import dataclasses
 import math

@@ -25,7 +25,7 @@ from fwbench.worker.texts import Texts
 
 
 def unkept(error: OSError) -> str:
-    """Why a run ends because of its journal, and what to do about it."""
+    """The sentence of a run that ends because its journal cannot be written, with the next step."""
     return (
         f"{error.filename} cannot be written ({error.strerror}): free space, and --fwbench-resume goes on from there; "
         "or name another folder by --benchmark-storage=DIR"
@@ -39,20 +39,20 @@ class Session:
         selection: the run's axes and protocol.
         machine: this machine.
         storage: folder under which the journal is kept.
-        project: whose models are measured.
+        project: the project whose models are measured.
         conditions: of all measurements, for the journal.
         gate: measures in its own way; None: the run measures in the usual way.
         pool: of accelerators that measure at the same time; None: this machine measures one after another.
-        resumed: what is taken from an earlier run's journal.
+        resumed: the measurements, rounds and pairs that are taken from an earlier run's journal.
 
     Attributes:
         rounds: that lanes have played so far.
-        has_time: whether what is disturbed may be measured a second time.
-        caches: a folder for what compilers make, in a run whose lanes take turns later; else None.
-        unkept: why the last measurement is not in the journal, and what to do; empty if it is.
+        has_time: returns whether a disturbed workload may be measured a second time.
+        caches: a folder for compilers' outputs, in a run whose lanes take turns later; else None.
+        unkept: the reason why the last measurement is not in the journal, with the next step; empty if it is.
 
     Raises:
-        OSError: what was taken cannot be written into this run's journal.
+        OSError: the resumed records cannot be written into this run's journal.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Session:
         self.unkept = ""
         facts = storage / "facts"
         self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
-        # Further processes of a workload are to be fresh draws of what compilers choose on a GPU.
+        # Not with several processes of a workload: on a GPU, each is to draw its compilers' choices anew.
         keep = self.caches is not None and selection.processes == 1
         if keep and self.caches and selection.device == "gpu":
-            # An earlier part of the run may have compiled what takes turns.
+            # An earlier part of the run may have compiled the programs that take turns.
             provide(facts, self.caches.path)
         self._workers = Workers(
             machine,
@@ -109,12 +109,12 @@ class Session:
 
     @property
     def measurements(self) -> list[Measurement]:
-        """Those of all tests so far, with the turns that their lanes have taken."""
+        """The measurements of all tests so far, with the turns that their lanes have taken."""
         return with_rounds(self._measurements, self.rounds)
 
     def run(self, workload: Workload, protocol: Protocol, tell: Tell = lambda _: None) -> Measurement:
         """Measure a workload without remembering it: in one process, or as often as usual in a pool."""
-        # With a pool only there, as this machine may belong to the pool.
+        # If there is a pool, only there, as this machine may belong to it.
         measure = self._pool.take if self._pool else self._workers.measure
         return same_texts(self._texts, measure(workload, protocol, tell))
 
@@ -140,7 +140,7 @@ class Session:
         return self._write(measurement)
 
     def shapes(self, workload: Workload, protocol: Protocol) -> Mapping[str, Shape] | Failure:
-        """Canonical name to shape of the weights of a workload's network, or why it cannot be built."""
+        """The shapes of the weights of a workload's network by canonical name, or the failure to build it."""
         return self._workers.shapes(workload, protocol)
 
     def expect(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
@@ -163,7 +163,7 @@ class Session:
         self.note({ROUND: played.to_json()})
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Journal what is no measurement.
+        """Journal a record that is no measurement.
 
         Raises:
             UserError: the journal cannot be written.
@@ -174,7 +174,7 @@ class Session:
             raise UserError(unkept(error)) from None
 
     def _may_again(self, tell: Tell) -> bool:
-        """Whether there is time, and others leave the CPUs alone, after a wait while the run's patience lasts."""
+        """True if there is time and no other load, after a wait for its end while the run's patience lasts."""
         if not self._workers.patient or not self.has_time():
             return False
         tell(WAITING)

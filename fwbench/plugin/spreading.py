@@ -39,7 +39,7 @@ class Candidate:
         return f"{self.framework}-{self.model.name}"
 
 
-# What a test is spread over; a text is the sentence with which it fails.
+# A test is spread over subjects; one that is a text is the sentence with which the test fails.
 Subject = Workload | Candidate | str
 
 
@@ -73,7 +73,7 @@ def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
     """The networks that a test marked by `fwbench.proof` proves.
 
     Raises:
-        ValueError: a model is none, or has one network alone.
+        ValueError: an argument is no model, or a model has one network alone.
     """
     networks = []
     for model in _models(marker, project):
@@ -85,9 +85,9 @@ def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
 
 
 def parametrize(metafunc: pytest.Metafunc, subjects: Sequence[Subject]) -> None:
-    """Spread a test over what it measures or proves, under primitives that results can be grouped by and stable ids.
+    """Spread a test over its subjects, with stable ids and with primitives that results can be grouped by.
 
-    A sentence makes the test fail with it, so that the fault affects no other test.
+    A subject that is a sentence makes this test alone fail with it.
     """
     fields = ["model", "mode", "batch_size", "precision"]
     if any(isinstance(subject, Workload) and subject.devices > 1 for subject in subjects):
@@ -117,7 +117,7 @@ def parametrize(metafunc: pytest.Metafunc, subjects: Sequence[Subject]) -> None:
 
 
 def subject_of(item: pytest.Item, kind: type[_Kind]) -> _Kind | None:
-    """What a test was spread over, if it is of this kind."""
+    """The subject that a test was spread over, if it is of this kind."""
     marker = item.get_closest_marker(_SPREAD)
     return marker.args[0] if marker and isinstance(marker.args[0], kind) else None
 
@@ -141,7 +141,7 @@ def _taken(metafunc: pytest.Metafunc) -> set[str]:
 
 
 def _models(marker: pytest.Mark, project: Project) -> list[Model]:
-    """The models that a marker names, which are added to the project."""
+    """Add the models that a marker names to the project, and return them."""
     for given in marker.args:
         if not isinstance(given, (Model, str)):
             raise ValueError(f"{given!r} is no model: give an fwbench.Model, or the name of one of the suite's")

@@ -1,4 +1,4 @@
-"""Before anything is timed: whether each model's networks can be built, and have the same weights."""
+"""Builds each model's networks before anything is timed, and reports those that fail or have other weights."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from fwbench.suite.profiles import Protocol
 
 # Seconds in which a network is to be built; one that takes longer is left to its tests and their deadlines.
 _PATIENCE = 30.0
-# Most weights of a network that a sentence names.
+# The most weights of a network that a sentence names.
 _NAMED = 3
 
 Shapes = Callable[[Workload, Protocol], Mapping[str, Shape] | Failure]
@@ -23,10 +23,10 @@ Shapes = Callable[[Workload, Protocol], Mapping[str, Shape] | Failure]
 def survey(
     asked: Iterable[tuple[Workload, Protocol]], models: Mapping[str, Model], shapes: Shapes, progress: Progress
 ) -> None:
-    """Build each framework's network of a user's model once, and say which cannot be built or have other weights.
+    """Build each framework's network of a user's model once; report those that cannot be built or have other weights.
 
     Args:
-        asked: what the run will measure.
+        asked: the workloads that the run will measure.
         models: by name.
         shapes: builds a workload's network, and returns the shapes of its weights by name.
     """

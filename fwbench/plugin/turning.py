@@ -1,4 +1,4 @@
-"""The time in which lanes take turns after all measurements, and the rounds that they play then."""
+"""The turns of lanes after all measurements: the time that they have, and the rounds that they play in it."""
 
 import dataclasses
 import time
@@ -21,7 +21,7 @@ from fwbench.worker.turns.sides import Side
 
 
 def may_follow(selection: Selection, workloads: Iterable[Workload]) -> bool:
-    """Whether lanes take turns after these are measured: the run has minutes, and a workload has several lanes."""
+    """True if lanes take turns after these are measured: the run has minutes, and a workload has several lanes."""
     timed = {workload for workload in workloads if workload.mode != "fit"}
     rivals = len({dataclasses.replace(workload, lane="") for workload in timed}) < len(timed)
     return selection.minutes > 0 and not selection.protocol.programs and rivals

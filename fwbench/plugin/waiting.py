@@ -1,8 +1,8 @@
-"""Benchmarks of pytest-benchmark's that have measured only the start of their work, told at the end of the run.
+"""Finds benchmarks of pytest-benchmark's that measure only the start of their work, and lists them after the run.
 
-JAX, and PyTorch on CUDA, may compute what a call returns after it has returned. Such a call is made a few times more,
-and waited for. `fwbench.plugin` registers this module in every run; it imports no framework, and looks for those that
-are imported.
+JAX, and PyTorch on CUDA, may compute a call's result after the call has returned. Such a call is made a few times more,
+with a wait for its result. `fwbench.plugin` registers this module in every run with benchmarks. The module imports no
+framework, and looks for those that are imported.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ _STARTS = pytest.StashKey[list[str]]()
 
 # Calls that are waited for, and the seconds after which no further one is made.
 _CALLS, _PATIENCE = 5, 0.5
-# With its result a call takes so many times as long as what was measured, else nothing is said.
+# A call is listed if it takes more than so many times as long with its result as was measured.
 _MORE = 1.2
 
-# What a call is given, by position and by name.
+# A call's arguments, by position and by name.
 _Given = tuple[Sequence[Any], Mapping[str, Any]]
 
 
@@ -44,7 +44,7 @@ class _Watched(BenchmarkFixture):
     """The fixture `benchmark`, which looks at each call once it is measured.
 
     Attributes:
-        starts: sentences on those that measured only a start.
+        starts: sentences on the calls of which only the start was measured.
     """
 
     starts: list[str]
@@ -69,7 +69,7 @@ class _Watched(BenchmarkFixture):
         __tracebackhide__ = True
         asked = args, kwargs, setup, teardown, rounds, warmup_rounds, iterations
         result = super().pedantic(target, *asked)  # type: ignore[no-untyped-call]
-        # One that was called once may not be repeatable.
+        # A target that was called once may not be repeatable.
         if setup or rounds * iterations + warmup_rounds > 1:
             self._look(result, target, lambda: (setup and setup()) or (args, kwargs or {}), teardown)
         return result
@@ -83,7 +83,7 @@ class _Watched(BenchmarkFixture):
     ) -> None:
         if not self.enabled or self.stats is None:
             return
-        # Whatever goes wrong here is no fault of the test.
+        # An error here is no fault of the test's.
         with contextlib.suppress(Exception):
             if _may_be_computing(result):
                 # All calls that were measured may be waiting in a queue.
@@ -97,7 +97,7 @@ class _Watched(BenchmarkFixture):
 def _fastest(
     call: Callable[..., Any], arrange: Callable[[], _Given], clear: Callable[..., object] | None
 ) -> tuple[float, float]:
-    """The fewest seconds of a few calls until one returned, and until a result was computed."""
+    """The shortest time until a call returned, of a few calls, and until its result was computed, in seconds."""
     timed: list[tuple[float, float, float]] = []
     end = time.perf_counter() + _PATIENCE
     while len(timed) < _CALLS and (not timed or time.perf_counter() < end):
@@ -109,12 +109,12 @@ def _fastest(
             wait_for(result)
             computed = time.perf_counter()
             wait_for(result)
-            # Waiting itself takes some time, and now there is nothing to wait for.
+            # The second wait had nothing to wait for, so it shows the time of waiting itself.
             waited = time.perf_counter()
         timed.append((returned - begun, computed - begun, waited - computed))
         if clear:
             clear(*args, **kwargs)
-    # Each by itself, as whatever stops a process may do so anywhere.
+    # The minimum of each by itself, as a process may be stopped in any of them.
     begun, whole, waiting = map(min, zip(*timed, strict=True))
     return begun, whole - waiting
 
@@ -138,6 +138,6 @@ def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Gen
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Tell which tests have measured only the start of their work."""
+    """List the tests that have measured only the start of their work."""
     for sentence in config.stash.get(_STARTS, ()):
         terminalreporter.write_line(f"fwbench: {sentence}", yellow=True)
