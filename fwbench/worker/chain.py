@@ -23,12 +23,12 @@ Measure = Callable[[Workload, Protocol, Tell], Measurement]
 
 
 def twice(measure: Measure, may: Callable[[Tell], bool]) -> Measure:
-    """Measure a second time what something disturbed that may have ended, and keep the better measurement of the two.
+    """Measure a workload again if a passing disturbance met it, and keep the better measurement of the two.
 
-    Not a fit, which may take hours, nor what only prices the harness.
+    Fits, which may take hours, and the harness's own lanes are measured once.
 
     Args:
-        may: whether to do so; asked once something was disturbed.
+        may: returns whether to measure again; called once a measurement was disturbed.
     """
 
     def measured(workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
@@ -44,7 +44,7 @@ def twice(measure: Measure, may: Callable[[Tell], bool]) -> Measure:
 
 
 def _better(first: Measurement, second: Measurement) -> bool:
-    """Whether the first of two measurements of a workload is the better evidence of its speed: it is less disturbed.
+    """True if the first of two measurements of a workload is the better evidence of its speed: it is less disturbed.
 
     Disturbances only slow it. So if the less disturbed one is so much slower that its own disturbances do not explain
     it, something unseen has slowed it, and the faster one is the better.
@@ -55,7 +55,7 @@ def _better(first: Measurement, second: Measurement) -> bool:
 
 
 def _seconds(measurement: Measurement) -> float:
-    """Of a sample, back to back; without a throughput of a call."""
+    """Seconds of a sample, from the throughput; without a throughput, the median seconds of a call."""
     if throughput := measurement.value("throughput"):
         return 1 / throughput
     return statistics.median(measurement.samples or (0.0,))
@@ -119,6 +119,6 @@ def _median(metrics: Sequence[Metric]) -> Metric:
 
 
 def same_texts(texts: Texts, measurement: Measurement) -> Measurement:
-    """A step that fails a measurement whose process has read other texts than the run began with."""
+    """Fail a measurement whose process has read other texts than the run began with."""
     differing = [] if measurement.failure else texts.unlike(measurement.sources)
     return dataclasses.replace(measurement, samples=(), failure=unlike(differing)) if differing else measurement

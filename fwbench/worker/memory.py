@@ -1,4 +1,4 @@
-"""A worker whose memory ran out: how a failure says so, whether the kernel killed the worker, and what to do."""
+"""Failures of a worker whose memory ran out: their sentences, the kernel's count of kills, and the next step."""
 
 import dataclasses
 import signal
@@ -28,7 +28,7 @@ def told(said: str, asked: int | None) -> str:
 
 
 def watched(measure: Callable[[], Measurement]) -> Measurement:
-    """Measure; where the process was killed, the failure says what the kernel's counter tells of that."""
+    """Measure; if the process was killed, the failure states whether the kernel's counter of kills has moved."""
     before = oom.kills()
     measurement = measure()
     if measurement.failure is None:
@@ -71,7 +71,7 @@ def advised(failure: Failure, workload: Workload) -> Failure:
 
 
 def unfitting(failure: Failure, unfit: tuple[int, ...]) -> Failure:
-    """The last of several failures, when no batch fitted."""
+    """The last failure, with a sentence that no batch fitted."""
     sizes = ", ".join(map(str, unfit))
     said = f"no batch fits into memory, of those that were tried ({sizes})" if len(unfit) > 1 else "no smaller batch"
     return dataclasses.replace(failure, message=f"{said}; at batch {unfit[-1]}: {failure.message}")

@@ -23,7 +23,7 @@ or, where the job holds `turns`, it builds its program and takes turns on reques
       | -- {"alone": n, "together": m} ------------------------> |  a turn of calls one by one, and back to back
       | <-- {"latency", "call", "cpu", "others", "held"} ------- |
       | -- {"modules"} ----------------------------------------> |
-      | <-- {"modules"} ---------------------------------------- |  all the user's are this side's
+      | <-- {"modules"} ---------------------------------------- |  all of the user's modules are this side's
       | -- {"finish": {"program", "spans": n, "outputs", ...} > |  `spans`: of n calls; `energy`: whether to measure it
       | <-- {"finished": memory, "sources", "edited", ...} ---- | exits; `energy`: joules of a sample, or null
       | <-- {"exited": status} -- |
@@ -33,9 +33,9 @@ first call, and {"end"} takes the place of all that follows.
 
 Such a job also holds the `model` and the share of `extra` work; and for the user's modules the `path` to look in, the
 name of this `side`, the `root` of its repository, the user's working `tree` if that is compared with a revision, the
-names of the repository's `own` modules, and the prefixes of the variables that are `recorded`. `held` is how many
-seconds of a turn the process got no CPU for. {"failure": a `Failure`, "lacking"} may take the place of any answer, and
-so may {"stray"}: a module of the user's from other files than this side's.
+names of the repository's `own` modules, and the prefixes of the variables that are `recorded`. `held` is the seconds of
+a turn in which the process got no CPU. {"failure": a `Failure`, "lacking"} may take the place of any answer, and so may
+{"stray"}: a module of the user's that comes from other files than this side's.
 
 Server and job write whole lines to one pipe and never at the same time, so no line tears another. Each message begins
 with an empty line, as a job may have died within a line. All messages are JSON, so the two sides may run different
@@ -43,5 +43,5 @@ Pythons. Where forking is unsafe (macOS, Windows), a server runs one job itself 
 """
 
 # Both sides run this fwbench, whatever their interpreters, unless fwbench itself is compared with an older revision:
-# then each runs its own. A change of what any message or the server's configuration holds needs another version.
+# then each runs its own. A change in the content of any message or of the server's configuration needs a new version.
 VERSION = 2

@@ -1,4 +1,4 @@
-"""Whether all processes of a run have read the same text of each of the user's files."""
+"""A check that all processes of a run have read the same text of each of the user's files."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ def unlike(names: Sequence[str]) -> Failure:
 class Texts:
     """The text of each file, by digest, as it was when the run began.
 
-    In a git repository that is known of every file: of those that differ from the commit now, and of all others, as git
-    tells whether they do later. Elsewhere the text that the first process has read of a module is taken for it.
+    In a git repository the text of every file is known: files that differ from the commit are digested now, and git
+    finds later changes of all others. Elsewhere the text of a module that the first process has read stands for it.
 
     Args:
         root: the folder that the files' names are relative to.
@@ -37,22 +37,22 @@ class Texts:
         self._known = {name: found for name in self._differing() if (found := present(str(root / name)))}
 
     def unlike(self, sources: Mapping[str, str]) -> list[str]:
-        """The names of those files of which a process has read another text.
+        """The names of the files of which a process has read another text.
 
         Args:
-            sources: what it has read, digests by name.
+            sources: digests of the files that the process has read, by name.
         """
         known = {name: read for name, read in sources.items() if name in self._known}
         new = {name: read for name, read in sources.items() if name not in known}
         differing = {name for name, read in known.items() if self._known[name] != read}
         within = [name for name in new if not os.path.isabs(name)]
         differing |= set(self._differing(*within)) if within else set()
-        # Not those of another kind, which a test may write anew for each benchmark.
+        # Only code, as a test may write other files anew for each benchmark.
         self._known |= {name: read for name, read in new.items() if name not in differing and name.endswith(CODE)}
         return sorted(differing)
 
     def _differing(self, *names: str) -> list[str]:
-        """Those of these files that differ from the commit which holds them; without names, untracked modules, too."""
+        """The named files that differ from the commit; without names, all that differ, and untracked modules."""
         if not self._commit:
             return []
         where = [f":(literal){name}" for name in names] or ["."]

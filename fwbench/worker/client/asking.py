@@ -56,7 +56,7 @@ def answer(command: Sequence[str], key: str, deadline: float, unknown: str) -> d
 
     Args:
         deadline: seconds that it has.
-        unknown: what is not known without the answer; so the sentence begins.
+        unknown: the beginning of an error's sentence, on what is not known without the answer.
 
     Raises:
         SilentError: it sent none in time.
@@ -67,7 +67,7 @@ def answer(command: Sequence[str], key: str, deadline: float, unknown: str) -> d
     except OSError as error:
         raise UserError(f"{unknown}: it cannot be started ({error.strerror})") from None
     with ExitStack() as stack:
-        # When the answer is here, or not wanted any more, the process and what it has started are of no use.
+        # Once the answer is here, or not wanted any more, the process and all that it has started are killed.
         stack.callback(channel.close, patience=0.0)
         stack.callback(channel.kill)
         end = time.monotonic() + deadline

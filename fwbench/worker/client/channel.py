@@ -1,4 +1,4 @@
-"""A process that talks JSON lines over its pipes: how it is started, asked, and ended."""
+"""A process that exchanges JSON lines over its pipes: its start, its messages, and its end."""
 
 import json
 import os
@@ -48,7 +48,7 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>
 
 
 class GarbledError(Exception):
-    """What came through the pipe is not a message; the text says what it was."""
+    """Something that came through the pipe is not a message; the text quotes it."""
 
 
 class Channel:
@@ -56,7 +56,7 @@ class Channel:
 
     Raises:
         OSError: the command cannot be started.
-        UserError: nor can any other, as the system has no files, processes or memory left.
+        UserError: no command can be started, as the system has no files, processes or memory left.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -83,7 +83,7 @@ class Channel:
         self._stderr: int | None = self._process.stderr.fileno()
         os.set_blocking(self._stderr, False)
         self._buffer = bytearray()
-        # Whether this process was ended by us, so that its exit code says nothing of it.
+        # True if we have killed the process, so that its exit code says nothing about it.
         self.killed = False
         # The end of standard error, and how many bytes there were in all.
         self._said = b""
@@ -96,7 +96,7 @@ class Channel:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still takes messages."""
+        """True if the process still takes messages."""
         return self._process.poll() is None
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -170,7 +170,7 @@ class Channel:
         return self._said[-length:].decode(errors="replace")[-_DETAIL:] if length else ""
 
     def position(self) -> int:
-        """Where standard error ends now."""
+        """The current end of standard error, in bytes since its start."""
         self._listen()
         return self._length
 
@@ -284,7 +284,7 @@ def _message(line: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         text = line.decode(errors="replace")
         raise GarbledError(repr(text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."))
-    # A process tells of variables and paths as they are.
+    # A message holds variables and paths as they are, and these may not be UTF-8.
     return storable(message) if b"\\ud" in line else message
 
 

@@ -1,4 +1,5 @@
-"""What a process says about one job: its messages, or a failure if no further message can come."""
+"""The messages of a process about one job, or a failure if no further message can come."""
+
 
 import dataclasses
 import signal

@@ -1,4 +1,4 @@
-"""A lane's fallback flags: the combinations that its framework knows, and how messages state them."""
+"""A lane's fallback flags: the combinations that its framework knows, and their wording in messages."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +15,7 @@ Flags = tuple[tuple[str, str], ...]
 
 
 def compilers_fault(failure: Failure) -> bool:
-    """Whether the compiler failed or the process died; XLA dies if autotuning meets an illegal address.
+    """True if the compiler failed or the process died: XLA dies if autotuning meets an illegal address.
 
     Compiler flags cannot help a process that died before it compiled anything.
     """

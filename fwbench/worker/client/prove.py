@@ -1,4 +1,4 @@
-"""The parent's side of a proof: a fresh process, as this one must import no framework and no user's module."""
+"""The parent's side of a proof, made in a fresh process: this one must import no framework and no user's module."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ def prove(
     Args:
         candidate: another framework of the model than its reference.
         project: holds the user's modules, and keeps the proof among its records.
-        tell: called with what is compared next.
+        tell: called with the name of each comparison as it begins.
         pythons: interpreter by framework, for frameworks that do not run under this one.
 
     Returns:
@@ -94,7 +94,7 @@ def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_p
     """The last answer of the process that proves.
 
     Args:
-        no_proof: how the sentence begins if there is no answer.
+        no_proof: the beginning of the sentence if there is no answer.
 
     Raises:
         UserError: the process died, sent what is no message, or was not done after `deadline` seconds.
@@ -120,6 +120,6 @@ def interpreter(model: Model, candidate: str, pythons: Mapping[str, str]) -> str
 
 
 def folder(model: Model, candidate: str, project: Project) -> Path:
-    """Where a model's proofs are kept: among the project's records, or in fwbench's checkout for the suite's models."""
+    """The folder of a model's proofs: among the project's records; for the suite's models, in fwbench's checkout."""
     ships = store.of_suite(model, candidate) and project.root == PACKAGE.parent
     return store.SHIPPED if ships else project.root / PROOFS

@@ -71,7 +71,7 @@ def clear() -> None:
 def _made(owner: str) -> tuple[Path, int]:
     """Make a folder with this note, or nothing; return it with the descriptor that locks it.
 
-    Where the system has no such locks, this is -1.
+    On a system without such locks the descriptor is -1.
     """
     path = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
     lock = -1

@@ -37,7 +37,7 @@ class Server:
 
     Raises:
         OSError: the interpreter cannot be started.
-        UserError: no interpreter can, or there is no room for temporary files.
+        UserError: no interpreter can be started, or there is no room for temporary files.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the server can take another job."""
+        """True if the server can take another job."""
         return self.channel.alive
 
     def measure(
@@ -85,7 +85,7 @@ class Server:
         try:
             if isinstance(answer := self.ready(), Failure):
                 self.close()
-                # Whoever has named an interpreter wants it measured, and no test skipped.
+                # A user who has named an interpreter wants it measured, so this is a failure and no skipped test.
                 kind: FailureKind = "crashed" if answer.kind == "unavailable" else answer.kind
                 sentence = f"no worker could be started with {self._python}: {answer.message}"
                 return Measurement(workload, failure=dataclasses.replace(answer, kind=kind, message=sentence))

@@ -1,4 +1,4 @@
-"""How pytest's side starts a process: its command, its configuration and its environment."""
+"""The start of a process by pytest's side: its command, its configuration and its environment."""
 
 import errno
 import sys
@@ -74,7 +74,7 @@ def environment(
         threads: the number that all processes of a workload share.
         devices: how many of this host's devices the workload uses; None: a launcher has shown this process its own.
     """
-    # A hook's variables would show code that asks git, on every side, the repository of the hook.
+    # With a git hook's variables, code that asks git would see the hook's repository on every side.
     variables = git.unbound(base)
     if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in base):
         variables |= STABLE_ALLOCATOR
@@ -92,6 +92,6 @@ def environment(
 
 
 def allocated(environment: Mapping[str, str]) -> bool:
-    """Whether Slurm has given this process several nodes, over which srun spreads the ranks."""
+    """True if Slurm has given this process several nodes, over which srun spreads the ranks."""
     nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
     return "SLURM_JOB_ID" in environment and nodes.isdecimal() and int(nodes) > 1

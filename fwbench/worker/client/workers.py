@@ -46,9 +46,9 @@ class Workers:
         project: whose models are measured.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         patience: seconds that measurements may wait in all for other load to end.
-        facts: the folder of what earlier runs have found out about machines, to which this run adds; None: what this
-            run finds out ends with it.
-        compiled: a folder that collects what compilers make, for processes that run the same programs later; each
+        facts: the folder of facts about machines from earlier runs, to which this run adds; None: this run's facts end
+            with it.
+        compiled: a folder that collects compilers' outputs, for processes that run the same programs later; each
             measurement still compiles for itself. None: nothing is collected.
         keep: whether programs for a GPU are kept for later processes, which load them; else each process compiles, and
             so draws its own kernels where compilers choose them by timing.
@@ -88,7 +88,7 @@ class Workers:
         # Files with models' initial values, by a workload with only the fields that these values depend on.
         self._starts: dict[Workload, str | None] = {}
         self._lowers = lowers
-        # What float64 makes of each workload, by the workload without its lane (`Job.exact`).
+        # The results of each workload in float64, by the workload without its lane (`Job.exact`).
         self._exacts: dict[Workload, dict[str, str]] = {}
         self._scratch: Scratch | None = None
 
@@ -121,7 +121,7 @@ class Workers:
             tell(f"out of memory, again with batch {smaller.batch_size}")
 
     def shapes(self, workload: Workload, protocol: Protocol) -> dict[str, tuple[int, ...]] | Failure:
-        """Canonical name to shape of the weights of a workload's network, or why it cannot be built."""
+        """The shapes of the weights of a workload's network by canonical name, or the failure to build it."""
         file = self._temporary("shapes.json")
         job = {**self.job(workload, protocol), "shapes": str(file), "patience": 0.0}
         self._settle()
@@ -132,7 +132,7 @@ class Workers:
 
     @property
     def patient(self) -> bool:
-        """Whether measurements may still wait until other load ends."""
+        """True if measurements may still wait until other load ends."""
         return self._patience > 0
 
     def become_quiet(self) -> bool:
@@ -233,17 +233,17 @@ class Workers:
         return self._starts[start]
 
     def _states_errors(self, workload: Workload, protocol: Protocol) -> bool:
-        """Whether a measurement states its errors against float64.
+        """True if a measurement states its errors against float64.
 
-        One in a lower precision than fp32 does, and one in fp32 if the run has it in a lower precision, too. Not epochs
-        of training, whose errors add up; and not a workload over several devices, none of which has the whole result.
+        One in a lower precision than fp32 does, and one in fp32 if the run has it in a lower precision, too. Epochs of
+        training do not, as their errors add up; nor do workloads over several devices, as none has the whole result.
         """
         if protocol.smoke or protocol.programs or workload.devices > 1 or workload.mode not in (*FORWARD, "train_step"):
             return False
         return workload.precision in LOWER or (workload.precision == "fp32" and self._lowers(workload))
 
     def _exact(self, workload: Workload, job: Mapping[str, Any], tell: Callable[[str], None]) -> dict[str, str]:
-        """What float64 makes of a workload (`Job.exact`), computed once for all lanes and precisions.
+        """The results of a workload in float64 (`Job.exact`), computed once for all lanes and precisions.
 
         The reference computes it, or else the first other framework of the model that can.
         """
@@ -269,7 +269,7 @@ class Workers:
             yield from itertools.islice((lane for lane in LANES.values() if lane.framework == framework), 1)
 
     def _write(self, lane: Lane, asked: Workload, job: Mapping[str, Any]) -> Failure | None:
-        """Let a lane write a file that other measurements read; return why it did not."""
+        """Let a lane write a file that other measurements read; return the failure if it did not."""
         workload = dataclasses.replace(asked, lane=lane.name)
         model = complete(self._project.models[workload.model], lane.name)
         own = {**job, "workload": workload.to_json(), "model": model.to_json()}
@@ -309,7 +309,7 @@ class Workers:
         return cpus_near(nvml.visible(devices)) if self._device == "gpu" else self._machine.cpus
 
     def _ladder(self, lane: Lane) -> list[Flags]:
-        """Combinations of a lane's fallback flags; whether its framework knows them is tried once in a run."""
+        """The combinations of fallback flags that a lane's framework knows, found out once in a run."""
         if lane.name not in self._ladders:
             self._ladders[lane.name] = list(milder(lane, self._python(lane), self._variables(lane)))
         return self._ladders[lane.name]

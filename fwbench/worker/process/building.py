@@ -1,4 +1,4 @@
-"""Before anything is timed: the ranks join and agree, and the program is built."""
+"""The preparation of a job before anything is timed: the ranks join and agree, and the program is built."""
 
 import gc
 import hashlib

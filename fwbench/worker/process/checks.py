@@ -1,4 +1,4 @@
-"""After the timed passes: what the program computed, and which program it was."""
+"""Checks after the timed passes: the program's results, and its fingerprint."""
 
 import functools
 import math
@@ -27,10 +27,10 @@ from fwbench.worker.process.job import Job
 
 
 def sound(job: Job, program: Program) -> None:
-    """See that the last call's output is finite, and that of the whole batch.
+    """See that the last call's output is finite and covers the whole batch.
 
     Raises:
-        ModelError: it is not, so that its time would mean nothing.
+        ModelError: it is not or does not, so that its time would mean nothing.
     """
     output, workload = program.output(), job.workload
     made = f" after {job.growth.calls} calls" if job.growth and job.growth.calls else ""
@@ -39,7 +39,7 @@ def sound(job: Job, program: Program) -> None:
             f"the network of {job.model.name} returns infinities or NaN{made}, so its time would mean nothing"
             f"{too_large(job.model.inputs)}"
         )
-    # One of several devices may have its slice's outputs alone.
+    # One of several devices may have only its slice's outputs.
     sizes = {workload.batch_size, workload.batch_size // workload.devices}
     if workload.mode in FORWARD and checked(job) and not sizes & {*output.shape[:1]}:
         raise ModelError(
@@ -49,7 +49,7 @@ def sound(job: Job, program: Program) -> None:
 
 
 def checked(job: Job) -> bool:
-    """Whether anything is to be said of what the program computes: not of what only prices the harness."""
+    """True if the program's results are checked; those of workloads that only price the harness are not."""
     return job.workload.mode not in HARNESS_MODES and not job.lane.internal
 
 
@@ -59,7 +59,7 @@ def _samples(job: Job) -> int | None:
 
 
 def begin(job: Job, program: Program) -> None:
-    """Keep the output of the batch of the build, and let timed calls take several batches where that costs nothing."""
+    """Keep the output of the build's batch, and let timed calls take several batches if that costs nothing."""
     if job.workload.mode in FORWARD and checked(job):
         job.first_output = folded_output(program, _samples(job))
         free_signs()
@@ -67,7 +67,7 @@ def begin(job: Job, program: Program) -> None:
 
 
 def end(job: Job, program: Program) -> None:
-    """See that the program, now that all is timed, still computes; its last call is of the batch of the build.
+    """See that the program still computes once all is timed; a last call takes the build's batch again.
 
     Raises:
         ModelError: as `sound` does.
@@ -129,7 +129,7 @@ def sketch(
     if not result:
         result = next_part(program.call_and_wait if measure is None else lambda: None)
     if job.workload.mode == "inference" and job.samples and "reason" not in result:
-        # Memory that runs out in further batches says nothing of the program.
+        # If memory runs out in further batches, that is no fault of the program.
         with job.stage("check"), suppress(Exception):
             usual = sorted(job.samples)[len(job.samples) // 2]
             result |= probe(program, job.model, job.workload, usual, job.clock)
@@ -143,7 +143,7 @@ def _exact(job: Job) -> Exact | None:
 
 
 def _state_errors(job: Job, result: dict[str, Any]) -> None:
-    """Make metrics of the errors in the check's result, and take them out of it."""
+    """Turn the errors in the check's result into metrics, and remove them from the result."""
     found = result.pop("errors", {})
     if job.exact is None:
         return
@@ -164,7 +164,7 @@ def _state_errors(job: Job, result: dict[str, Any]) -> None:
 
 
 def computed(program: Program, model: Model, workload: Workload, weights: Callable[[], Weights]) -> dict[str, Any]:
-    """What a program that took turns computes from the weights of its build. This changes its state.
+    """The results of a program that took turns, from the weights of its build. This changes its state.
 
     Returns:
         As in a record's `parity`: `weights`, their digest, and `check`; and the `numbers` in all weights.
@@ -214,7 +214,7 @@ def fingerprint(job: Job, program: Program) -> None:
 
 
 def fingerprinted(program: Program) -> Fingerprint:
-    """The program's fingerprint; where making it fails, one that says so."""
+    """The program's fingerprint, or one with the reason why making it failed."""
     try:
         return program.fingerprint()
     except BaseException as error:

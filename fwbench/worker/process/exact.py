@@ -1,4 +1,4 @@
-"""The measured side: write what a workload computes in float64, so that lower precisions can state their errors."""
+"""The measured side: write a workload's results in float64, against which lower precisions state their errors."""
 
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Facts that a benchmark takes over from an earlier one, or finds out for later ones.
 
-Of the settings that they depend on, those of this process count, after its network was built: a network that changes
-them has facts of its own.
+Facts depend on this process's settings after its network was built, so a network that changes settings has facts of
+its own.
 """
 
 import time
@@ -25,7 +25,7 @@ def probe(job: Job, framework: Framework) -> None:
     """See that the arithmetic in force is the one asked for, and note it for the record.
 
     Raises:
-        ArithmeticError: it is another one.
+        ArithmeticError: another arithmetic is in force.
     """
     precision = job.workload.precision
 
@@ -47,7 +47,7 @@ def probe(job: Job, framework: Framework) -> None:
 
 
 def rest(job: Job, meter: Counter | str, load: Drawn | None) -> dict[str, Metric]:
-    """`power_idle` and `energy_period`: another benchmark's, unless the load drew so little that they would not do."""
+    """`power_idle` and `energy_period`: another benchmark's, unless the load drew too little to use those."""
     known = _rested(job)
     if known is not None and not near_idle(load, known):
         return known
@@ -59,7 +59,7 @@ def rest(job: Job, meter: Counter | str, load: Drawn | None) -> dict[str, Metric
 
 
 def counter_period(job: Job, meter: Counter | str) -> Metric:
-    """`energy_period`, where idle power is not asked for."""
+    """`energy_period`, for workloads that ask for no idle power."""
     known = _rested(job)
     return known["energy_period"] if known else period(meter, job.clock)
 
@@ -75,7 +75,7 @@ def _at_rest(job: Job) -> dict[str, Any]:
 
 
 def limits(job: Job, framework: Framework) -> None:
-    """The machine's ceilings, on the first record of a run that has them of this lane, precision and settings."""
+    """Add the machine's ceilings to a run's first record of this lane, precision and settings."""
     if not job.facts.shared:
         return
     workload, under = job.workload, conditions(job, framework)
@@ -84,7 +84,7 @@ def limits(job: Job, framework: Framework) -> None:
     precision = {"precision": workload.precision}
     # On a CPU lanes are too different: PyTorch's convolutions beat what XLA reaches there, and the other way round.
     highest = job.facts.known(HIGHEST, precision, lambda rate, found: float(rate)) if workload.device == "gpu" else None
-    # Alone a lane measures all of them, and beside another one its own product.
+    # A first lane measures all ceilings; a later one, beside the `highest`, its own matrix product alone.
     found = job.facts.known(CEILINGS, {**under, "all": True}, metrics)
     if found is None and highest:
         found = job.facts.known(CEILINGS, {**under, "all": False}, metrics)
@@ -101,7 +101,7 @@ def limits(job: Job, framework: Framework) -> None:
 
 
 def conditions(job: Job, framework: Framework) -> dict[str, Any]:
-    """All that a lane's speed and arithmetic depend on besides the machine; compilers' folders have other names."""
+    """All that a lane's speed and arithmetic depend on besides the machine, less compilers' folders, whose names differ."""
     workload, lane = job.workload, job.lane
     apart = {*lane.caches, *lane.sharing, *TOOLS, EXPORTS}
     settings = in_force(recorded([lane]), framework, workload).items()

@@ -1,4 +1,4 @@
-"""Failures out of exceptions of the measured code, whoever runs it."""
+"""Turns exceptions of the measured code into failures, whoever runs it."""
 
 import traceback
 
@@ -18,7 +18,7 @@ class ToldError(Exception):
 
 
 def load(lane: Lane) -> Framework | Failure:
-    """The lane's framework, or why it cannot be loaded here."""
+    """The lane's framework, or the failure to load it here."""
     try:
         return frameworks.load(lane.adapter)
     except ImportError as error:
@@ -29,7 +29,7 @@ def load(lane: Lane) -> Framework | Failure:
 
 
 def failure(error: BaseException, framework: Framework, stage: str | None = None) -> Failure:
-    """What an exception of the measured code means, also one that the network raises to end the process."""
+    """The failure for an exception of the measured code, also for one that the network raises to end the process."""
     if isinstance(error, (ModelError, ToldError)):
         # The user's own mistake, in one sentence.
         return Failure("error", str(error), stage)

@@ -1,4 +1,4 @@
-"""A job while it is measured: what its stages share."""
+"""A job while it is measured: the state that its stages share."""
 
 import functools
 import time
@@ -28,20 +28,20 @@ from fwbench.worker.ranks.together import ELSEWHERE
 
 @dataclass(eq=False)
 class Job:
-    """What the stages of a job share: what is asked, how a stage is timed and announced, and what was measured so far.
+    """The state that the stages of a job share: the request, the timing and announcing of stages, and the results.
 
     Args:
-        facts: what earlier benchmarks have found out about the machine; without any, its ceilings are not measured.
+        facts: facts about the machine from earlier benchmarks; without any, its ceilings are not measured.
         patience: seconds that it may wait for other load to end before it times anything.
         ranks: the processes that measure together; None: this one alone.
         began: when this process was started, by `clock`.
-        keep: whether later runs may load what its compilers make, and it may load what earlier ones made.
+        keep: whether it may load programs that earlier runs have compiled, and later runs may load its own.
         start: the file with the initial values of the reference's network; None: weights are drawn by rule.
-        exact: what float64 makes of the workload: the `file` with its folded results and the `lane` that wrote it, or
-            the `reason` why there is none. None: no error is asked for.
+        exact: the workload's results in float64: the `file` that holds them folded and the `lane` that wrote it, or
+            the `reason` why there are none. None: no error is asked for.
 
     Attributes:
-        witness: notes which of the user's files this process reads; None: nobody does.
+        witness: notes the user's files that this process reads; None: they are not noted.
         agreed: whether a failure is known to all ranks.
     """
 
@@ -69,7 +69,7 @@ class Job:
         self.samples: list[float] = []
         self.passes: dict[str, Pass] = {}
         self.growth: Growth | None = None
-        # The output of the batch of the build, folded, before anything is timed; and how many batches calls take.
+        # The folded output of the build's batch, from before anything is timed; and the number of batches in use.
         self.first_output: Any = None
         self.batches = 1
         self.settings: dict[str, Any] = {}

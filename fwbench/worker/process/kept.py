@@ -1,7 +1,7 @@
-"""What compilers have made of a workload, kept for later runs: on a GPU compiling takes most of a run.
+"""Compiled programs of a workload, kept for later runs: on a GPU compiling takes most of a run.
 
-Each workload has a folder of its own, so that whatever is compiled is compiled with empty caches. A process that
-loads a program takes over how long that took.
+Each workload has a folder of its own, so that every compilation begins with empty caches. A process that loads a
+program takes over the times of its compilation.
 """
 
 import contextlib
@@ -18,17 +18,17 @@ from fwbench.worker.process.building import package_sources
 from fwbench.worker.process.facts import conditions
 from fwbench.worker.process.job import Job
 
-# What only a process with empty caches can measure.
+# Metrics that only a process with empty caches can measure, and their source.
 _COLD, _SOURCE = ("trace_time", "compile_time", "time_to_steady"), "cold caches, fresh process"
 
 
 class Kept:
-    """Fills a job's compiler caches with what an earlier run's compilers made of the same workload.
+    """Fills a job's compiler caches with the programs that an earlier run compiled for the same workload.
 
     Made after the program was built and before it is compiled, and asked to `settle` when the program is fingerprinted.
 
     Attributes:
-        stage: of what the program's compiler does now: `compile` or `load`.
+        stage: the name of the compiling stage: `compile`, or `load` if a kept program is loaded.
     """
 
     def __init__(self, job: Job, framework: Framework) -> None:
@@ -77,7 +77,7 @@ class Kept:
     def _keep(self) -> None:
         for old in self._job.facts.outdated_folders():
             shutil.rmtree(old, ignore_errors=True)
-        # Another run may keep the same at this moment.
+        # Another run may keep the same program at this moment.
         new = self._folder.with_name(f"{self._folder.name}.{os.getpid()}")
         try:
             for cache in filter(Path.is_dir, self._caches):

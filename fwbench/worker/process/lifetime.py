@@ -1,4 +1,4 @@
-"""How fwbench's processes end: with their parent, together with all that they have started, and never silently.
+"""Ends fwbench's processes with their parent, together with all that they have started, and never silently.
 
 `start` imports this first, under any interpreter, so it uses only the standard library. What needs Linux is skipped on
 other systems, where a process learns from its closed pipe that its client is gone.
@@ -64,7 +64,7 @@ class Keeper:
         self._pipe = pipe
         self._scratch = scratch
         self._job = 0
-        # What existed before the job: these children and files are not the job's.
+        # Children and files that existed before the job, and so are not the job's.
         self._children: set[int] = set()
         self._files: set[str] = set()
         # SIGTERM, not SIGKILL, from here on: a keeper that is killed cannot end what its job has started.
@@ -155,7 +155,7 @@ class Keeper:
         return set()
 
     def _end(self, *_: Any) -> None:
-        """Called when the client is gone."""
+        """End the job and this process; called when the client is gone."""
         # The pipe and the signal both report it: the second report must not interrupt the first one's clean-up.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
         job, self._job = self._job, 0
@@ -196,7 +196,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _closed(pipe: int, timeout: float | None) -> bool:
-    """Whether the other end of a pipe is closed; waits so many milliseconds for that, or for ever if None."""
+    """True if the other end of a pipe is closed; waits so many milliseconds for that, or for ever if None."""
     poll = select.poll()
     # An empty event mask: poll always reports errors and the end of the pipe.
     poll.register(pipe, 0)

@@ -104,7 +104,7 @@ def _time(job: Job, program: Program, begun: Start) -> None:
 def _load(job: Job, program: Program, watched: "_Watched", depth: int) -> tuple[Counter | str, Queued, Drawn | None]:
     """Measure throughput and read the energy counter around it: both are of one operating point."""
     protocol, meter = job.protocol, job.counter()
-    # Of several ranks the first ends the pass for all.
+    # With several ranks, the first one ends the pass for all.
     window = protocol.throughput_time if isinstance(meter, str) else max(protocol.throughput_time, protocol.energy_time)
     queues: list[Queued] = []
     reads: list[Drawn | None] = []
@@ -122,7 +122,7 @@ def _load(job: Job, program: Program, watched: "_Watched", depth: int) -> tuple[
 
 
 def _energy(job: Job, meter: Counter | str, queue: Queued, load: Drawn | None) -> None:
-    """Make energy of what the counter said of the load and says of a device without calls."""
+    """Compute the energy from the counter's readings under load and its readings of the device without calls."""
     shares = meter.shares if isinstance(meter, SummedCounter) else []
     resting = rest(job, meter, load)
     per_sample = queue.seconds / (queue.calls * job.workload.batch_size)
@@ -144,7 +144,7 @@ class _Watched:
         """Make a pass, note what happened in it, and return whether the process stood still.
 
         Args:
-            usual: whether its calls show how long a call usually takes.
+            usual: whether the usual length of a call is taken from this pass.
         """
         watch = Watch(None if usual else self._usual, self._job.clock)
 
@@ -203,7 +203,7 @@ def _compile(job: Job, program: Program, begun: Start) -> None:
 
 
 def record_compilation(job: Job, times: CompileTimes) -> None:
-    """Note how long tracing and compiling took, or why that is not known."""
+    """Note the seconds of tracing and compiling, or the reason why they are not known."""
     for name, value in (("trace_time", times.trace), ("compile_time", times.compile)):
         if value is None:
             reason = times.reason or "the framework does not state it apart"

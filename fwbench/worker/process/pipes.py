@@ -12,7 +12,7 @@ from typing import Any
 class Pipes:
     """Claims this process's standard input and output for messages, each a line of JSON.
 
-    From then on, what a library prints goes to standard error, and who reads standard input finds it empty.
+    From then on, a library's output goes to standard error, and standard input is empty for all readers.
 
     Attributes:
         incoming: descriptor of the pipe from the client, open for as long as the client lives.

@@ -1,4 +1,4 @@
-"""The measured side of those who take turns: builds a program, and runs turns of it on request.
+"""The measured side of processes that take turns: builds a program, and runs turns of it on request.
 
 `fwbench.worker.protocol` lists the messages.
 """
@@ -143,7 +143,7 @@ class Turns:
 
     Args:
         step, wait: begin a call, and wait for its end.
-        extra: a share of a call's latency to be spent on real work besides, a slowdown that is planted.
+        extra: a planted slowdown: additional real work, as a share of a call's latency.
 
     Attributes:
         usual: seconds and CPU seconds of a call.
@@ -159,7 +159,7 @@ class Turns:
         self.usual = (0.0, 0.0)
 
     def pad(self, padding: list[int]) -> None:
-        """Have what is allocated from now on lie behind blocks of these many bytes."""
+        """Allocate blocks of these many bytes, behind which later allocations lie."""
         self._padding = [bytes(size) for size in padding]
 
     def turn(self, rounds: int) -> dict[str, Any]:
@@ -214,14 +214,14 @@ class Player(Turns):
     """A workload's program.
 
     Args:
-        framework: of the lane.
-        job: of the client's: the `workload`, the `model`, what is `recorded`, the share of `extra` work, and whether
-            only its start is wanted (`starting`).
-        witness: notes what the network reads while it is built.
-        send: tells the stages after the first one.
+        framework: the lane's.
+        job: the client's: the `workload`, the `model`, the `recorded` variables, the share of `extra` work, and
+            whether only its start is wanted (`starting`).
+        witness: notes the files that the network reads while it is built.
+        send: announces the stages after the first one.
 
     Attributes:
-        computed: reads what the program computes, after all turns.
+        computed: returns the program's results, after all turns.
 
     Raises:
         UnavailableError: the workload cannot run here.
@@ -259,7 +259,7 @@ class Player(Turns):
         return {**told, "compiling": self._compiling, **({} if self._start is None else {"start": self._start})}
 
     def settings(self) -> dict[str, Any]:
-        """How this side has run, with those settings that its network has changed."""
+        """The settings with which this side has run, those included that its network has changed."""
         stated = dict(self.program.settings)
         return {**stated, **changed(self._before, self._in_force(), stated.get("caution", ""))}
 
@@ -293,8 +293,8 @@ class Player(Turns):
         """Time calls that each wait for their end, and calls back to back with one wait after the last.
 
         Args:
-            alone: how many wait each, after a call that pays for what others left in the caches.
-            together: how many are back to back; 0: no call precedes those that wait, and their time stands for both.
+            alone: the number of calls that each wait, after a call that refills the caches.
+            together: the number of calls back to back; 0: no call refills the caches, and waiting calls stand for both.
 
         Returns:
             `latency`: median seconds of those that wait; `call`: seconds of one back to back; `cpu`: CPU seconds
@@ -314,14 +314,14 @@ class Player(Turns):
     def memory(self) -> dict[str, float]:
         """Peaks in bytes by metric, without those that this machine cannot report.
 
-        A device's peak from before the step is none: it hides the step's own.
+        A device's peak from before the step is left out, as it hides the step's own.
         """
         read = memory.memory(self.program, self.device, lambda: next(self._timed(1)))
         known = ((name, read[name].value) for name in _PEAKS if not read[name].at_most)
         return {name: value for name, value in known if value is not None}
 
     def energy(self) -> float | None:
-        """Joules of a sample, as of a call."""
+        """Joules of a sample, from those of a call."""
         joules = super().energy()
         return None if joules is None else joules / self._batch_size
 

@@ -1,4 +1,4 @@
-"""Run by `start`, with a job: proves one framework's network against its model's reference in this fresh process.
+"""Proves one framework's network against its model's reference, in a fresh process. Run by `start`, with a job.
 
 The job is a line of JSON on standard input: `model`, `candidate`, `path` (the folders of the user's modules), and
 `patient` (whether every mistake is planted, however long that takes).
@@ -117,7 +117,7 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         failure = ". ".join(filter(None, [differences(proofs), str(error)]))
         training_alone = len(proofs) < len(modes(model))
     except ModelError as error:
-        # What could be compared differs, whatever else could not.
+        # A difference that was found counts, although something else could not be compared.
         if not (different := differences(proofs)):
             raise
         failure = f"{different}. {error}"
@@ -153,12 +153,12 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
 
 
 def _infers_alike(proofs: Sequence[Proof]) -> bool:
-    """Whether outputs in inference mode, which is proved first, are within their bound."""
+    """True if outputs in inference mode, which is proved first, are within their bound."""
     return bool(proofs) and proofs[0].worst("output").ratio <= 1
 
 
 def _further(model: Model, candidate: str, left_out: Mapping[str, str], send: Send, *, trains: bool = True) -> Further:
-    """Compare the networks where no usual point does, and in float32.
+    """Compare the networks at choices that no usual point takes, and in float32.
 
     Args:
         trains: as for `Proof`.
@@ -174,7 +174,7 @@ def _further(model: Model, candidate: str, left_out: Mapping[str, str], send: Se
 
 
 def _match(model: Model, candidate: str) -> None:
-    """Raises NotTheSame where the two networks' weights differ by name or shape; it lists all of those."""
+    """Raise NotTheSame, with a list of all differences, if the two networks' weights differ by name or shape."""
     try:
         match(model, candidate)
     except NotTheSame as error:
@@ -191,7 +191,7 @@ def _match(model: Model, candidate: str) -> None:
 
 
 def _power(model: Model, candidate: str, send: Send, seconds: float) -> Power | None:
-    """How many planted mistakes the proof would have found, in all modes; None if none can be planted."""
+    """The numbers of mistakes planted and of those found, in all modes; None if none can be planted."""
     powers: list[Power] = []
     for mode in modes_apart(model):
         send({"stage": f"{mode}: planted mistakes"})

@@ -119,7 +119,7 @@ def measure(
 
 
 def _proof(model: Model, lane: Lane, job: Mapping[str, Any]) -> dict[str, Any]:
-    """What the record says of the proof of the lane's network."""
+    """The record's entry on the proof of the lane's network."""
     named = Model.from_json({**model.to_json(), "name": job.get("proved_as", model.name)})
     # A further network in the reference's framework is the reference of proofs of its own.
     candidates = [lane.framework]
@@ -215,7 +215,8 @@ class Measuring(Job):
             with program.session():
                 measure_program(self, framework, program)
         after = in_force(recorded([self.lane]), framework, workload)
-        # The compiler sets these, and not the network's code.
+        # The compiler sets the variables in TOOLS, and not the network's code.
+
         after = {name: value for name, value in after.items() if name not in TOOLS or name in before}
         self.settings |= changed(before, after, self.settings.get("caution", ""))
         return failure

@@ -62,10 +62,10 @@ def serve(config: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _first_gpu() -> Iterator[None]:
-    """Let a GPU that is named by its UUID be the first one meanwhile.
+    """Name a GPU by its number instead of its UUID during imports.
 
-    A module that is imported may ask whether there is a GPU. PyTorch asks NVML, but CUDA where a UUID is of a slice
-    (MIG); and once CUDA has begun, no worker that is forked can use it.
+    An imported module may ask whether there is a GPU. PyTorch asks NVML, but it asks CUDA if the UUID is of a slice
+    (MIG); and once CUDA has begun, no forked worker can use it.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if not visible.startswith(("GPU-", "MIG-")):

@@ -1,4 +1,4 @@
-"""Training for whole epochs, and the accuracy that this reaches."""
+"""Training for whole epochs, and the accuracy after it."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _DIGESTED = 2
 
 @contextmanager
 def opened(job: Job) -> Iterator[Data | None]:
-    """The workload's data, open; None of a workload without any."""
+    """The workload's data, open; None if the workload needs none."""
     workload = job.workload
     if workload.mode != "fit":
         yield None
@@ -37,7 +37,7 @@ def opened(job: Job) -> Iterator[Data | None]:
 
 
 def measure_epochs(job: Job, framework: Framework, data: Data) -> Failure | None:
-    """Train for the workload's epochs, then test; return why that is impossible, if it is."""
+    """Train for the workload's epochs, then test; return the failure if that is impossible."""
     workload = job.workload
     with job.stage("data"):
         job.training["batches"] = batches_digest(islice(data.batches("train", workload.batch_size), _DIGESTED))

@@ -16,20 +16,20 @@ from contextlib import contextmanager, suppress
 from importlib.machinery import ExtensionFileLoader, SourceFileLoader, SourcelessFileLoader
 from typing import Any
 
-# The name in a record's settings of the list of those that were not to the end what they were before the first call.
+# In a record's settings, the name of the list of settings that changed from the build on.
 CHANGED = "changed"
 
 # Suffixes of the files that Python imports.
 CODE = (".py", ".pyc", ".so", ".pyd", ".zip", ".egg", ".whl")
 
-# The modules that run a script: `start`, which is this run's whichever fwbench the process has.
+# The names of `start`, which runs the scripts and is this run's, whichever fwbench the process has.
 HARNESS = frozenset({"__main__", "__mp_main__"})
 
 _BEGAN = time.time_ns()
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _STDLIB = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
-# Python takes bytecode for a source's if the source has the size and the second that it had then. So bytecode may be an
-# older text's if it was written within a second of the source's last change; twice that, as compiling takes time.
+# Python uses bytecode if the source still has the size and the second of change that the bytecode notes. So bytecode
+# written within a second of the source's last change may be of an older text; two seconds, as compiling takes time.
 _RACY = 2.0
 
 
@@ -47,10 +47,10 @@ class Witness:
     """Notes which of the user's files this process reads, while it is entered.
 
     Args:
-        root: the project's folder. Any file in it is the user's, and of others the modules that no installer has put
-            there; names in the root are relative to it.
-        apart: folders of which no file is the user's, such as compilers' caches, unless the root lies in them.
-        own_package: whether the files of the fwbench that runs are among the user's where they lie in the root.
+        root: the project's folder. All files in it are the user's, and so are modules elsewhere that no installer has
+            put there. Names of files in the root are relative to it.
+        apart: folders without files of the user's, such as compilers' caches, unless the root lies in them.
+        own_package: whether the files of this fwbench are among the user's if they lie in the root.
     """
 
     def __init__(self, root: str, apart: Iterable[str] = (), *, own_package: bool = False) -> None:
@@ -60,7 +60,7 @@ class Witness:
         apart = (*apart, package if not own_package or not self._within(package) else "")
         folders = (os.path.realpath(folder) + os.sep for folder in apart if folder)
         self._apart = tuple(folder for folder in folders if not self._root.startswith(folder))
-        # By name: the place, how it stood just before it was read, and the digest of what was read.
+        # By name: the path, its state just before it was read (`_standing`), and the digest of the text read.
         self._read: dict[str, tuple[str, tuple[int, ...], str]] = {}
         self._edited: dict[str, None] = {}
         self._written: set[str] = set()
@@ -79,7 +79,7 @@ class Witness:
                 return witness._loaded(self.path, given, lambda: _inherited(self, given))
 
             setattr(loader, name, noting)
-        # Those that the server has imported before.
+        # Modules that the server has imported before.
         self._look(_BEGAN)
         return self
 
@@ -114,14 +114,14 @@ class Witness:
         return {name: digest for name, (_, _, digest) in sorted(self._read.items())}
 
     def edited(self) -> list[str]:
-        """The names of files that are not what they were when they were read."""
+        """The names of files that have changed since they were read."""
         for name, (path, stood, read) in self._read.items():
             if _standing(path) != stood and present(path) != read:
                 self._edited[name] = None
         return list(self._edited)
 
     def _loaded(self, path: str, given: Any, load: Callable[[], Any]) -> Any:
-        """Let a loader read its module's file, or another file that it is given, and note that."""
+        """Let a loader read its module's file, or another file that it is given, and note that file."""
         bytecode = isinstance(given, str) and given != path and given.endswith(".pyc")
         if bytecode and self._name(path) and _modified(given) < _modified(path) + _RACY:
             raise FileNotFoundError(given)  # Python then compiles the source
@@ -132,7 +132,7 @@ class Witness:
         return data
 
     def _look(self, since: float = float("inf")) -> None:
-        """Note the modules that no loader has shown, of archives or imported before; edited: those changed since."""
+        """Note modules that no loader has shown: from archives or imported earlier; those changed since are edited."""
         for module in [module for name, module in list(sys.modules.items()) if name not in HARNESS]:
             archive = getattr(getattr(module, "__loader__", None), "archive", None)
             file: Any = archive or getattr(module, "__file__", None)
@@ -162,7 +162,7 @@ class Witness:
 
     def _name(self, path: str) -> str:
         """The name of one of the user's files; empty if it is none of them."""
-        # First as it is written: there are thousands of modules.
+        # First without resolving links, as there are thousands of modules.
         if path.startswith(_STDLIB) or _INSTALLED.intersection(path.split(os.sep)):
             return ""
         real = os.path.realpath(path)
@@ -172,7 +172,7 @@ class Witness:
 
 
 def _standing(path: str) -> tuple[int, ...]:
-    """What tells cheaply that a file has not changed; the last number is the moment of its last change."""
+    """The state by which a change of a file is found cheaply; the last number is the moment of its last change."""
     try:
         found = os.stat(path)
     except OSError:
@@ -196,13 +196,13 @@ def present(path: str) -> str | None:
 
 
 def in_force(variables: Iterable[str], framework: Any, workload: Any, *, building: bool = False) -> dict[str, Any]:
-    """The settings in force now that change how long a call takes.
+    """The settings in force now that change the time of a call.
 
     Args:
-        variables: prefixes of those of the environment.
-        framework: its own are added, if it has methods of these names that tell them: `in_force`, those in force now,
-            and `chosen`, those that `build` chooses.
-        building: whether those that the build is about to choose are to be as it will choose them.
+        variables: prefixes of the environment's variables that count.
+        framework: adds its own settings if it has these methods: `in_force` for those in force now, and `chosen` for
+            those that `build` chooses.
+        building: whether settings that the build is about to choose are returned as it will choose them.
     """
     smallest = 5e-324
     names = ("in_force", "chosen") if building else ("in_force",)
@@ -217,11 +217,11 @@ def in_force(variables: Iterable[str], framework: Any, workload: Any, *, buildin
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any], caution: str = "") -> dict[str, Any]:
-    """Settings for the record of a process in which some were changed: what is in force now; empty if none was.
+    """The settings that have changed, as they are now, with a caution for the record; empty if none has.
 
     Args:
-        before, after: as `in_force` has them.
-        caution: what the record would caution against anyhow.
+        before, after: settings as `in_force` returns them.
+        caution: the caution that the record has anyway.
     """
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     if not names:

@@ -28,7 +28,7 @@ class Launched:
     Args:
         command: of the launcher.
         environment: of all ranks.
-        rank: where the command is one rank of several that somebody else has started: its number.
+        rank: the rank's number, if the command is one rank of several that somebody else has started.
 
     Raises:
         OSError: the launcher cannot be started.
@@ -97,7 +97,7 @@ class Launched:
 
 
 class _Ranks(Conversation):
-    """What the ranks of one workload, so many, and their launcher say."""
+    """The messages of one workload's ranks, `size` in number, and of their launcher."""
 
     def __init__(self, channel: Channel, size: int, tell: Callable[[str], None]) -> None:
         super().__init__(channel, "the ranks' launcher", tell)

@@ -1,7 +1,7 @@
 """Starts the ranks of a workload on this host by its lane's launcher and reports how they ended; run by `start`.
 
-What is started is `rank`, once a device, with this process's environment. The client, from whom the pipe at standard
-input comes, ends all of it by closing that.
+It starts `rank` once per device, with this process's environment. The client, which holds the other end of the pipe at
+standard input, ends everything by closing it.
 
     {"ended": {"0": 0, "1": -9}}       each rank's exit code; a signal's number, negated, where one ended it
 """

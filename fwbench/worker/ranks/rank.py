@@ -1,4 +1,4 @@
-"""One rank of a workload over several devices: started once a device by a launcher, and run by `start`.
+"""One rank of a workload over several devices: started once per device by a launcher, and run by `start`.
 
     launcher           rank 0                           rank 1 ...
       | -- starts --->  | <------- star of ranks -------> |
@@ -113,7 +113,7 @@ def pin(star: Star, host: str, near: set[int]) -> set[int]:
     """Keep this rank to CPUs of its own, as many as every other rank on this host has.
 
     If the launcher has given each rank its CPUs, they stay. Else each rank gets an equal part of the physical cores; on
-    a GPU of those near it, which the ranks share whose GPUs have the same.
+    a GPU, of the cores near it, which ranks share if their GPUs have the same cores near.
 
     Args:
         near: the CPUs near its GPU; empty if unknown.
@@ -151,7 +151,7 @@ def _short(failure: Failure) -> dict[str, Any]:
 
 
 def _began() -> float:
-    """When this process was started, by `time.perf_counter`; the current time if the system does not say."""
+    """The start of this process by `time.perf_counter`; the current time if the system does not report it."""
     now = time.perf_counter()
     if sys.platform != "linux":
         return now

@@ -1,4 +1,4 @@
-"""The ranks: processes that run one program together. How each learns its number, finds the others and talks to them.
+"""The ranks, processes that run one program together: their numbers, their joining and their messages.
 
     rank 1 --- rank 0 --- rank 2          a star: rank 0 listens at the coordinator's address
                  |
@@ -28,7 +28,7 @@ from fwbench.frameworks.contract import Ranks
 # fwbench's own launchers tell a rank its place by these variables. The coordinator and the key hold for every launcher.
 RANK, SIZE, LOCAL = "FWBENCH_RANK", "FWBENCH_RANKS", "FWBENCH_LOCAL_RANK"
 COORDINATOR, KEY = "FWBENCH_COORDINATOR", "FWBENCH_KEY"
-# What a rank is to do.
+# The variable that holds a rank's job.
 JOB = "FWBENCH_JOB"
 # Exit codes of a rank without a result: it has sent the reason; or it lost another rank, which knows the reason.
 TOLD, LOST = 70, 75
@@ -52,13 +52,13 @@ class LostError(RankError):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process stands among the ranks, as its launcher tells it.
+    """A process's place among the ranks, as its launcher states it.
 
     Attributes:
         rank, size, local: as `fwbench.frameworks.contract.Ranks` has them.
         host, port: where the first rank listens.
-        key: by which the ranks of one run know each other.
-        launcher: that told it, for sentences.
+        key: the secret by which the ranks of one run know each other.
+        launcher: the launcher's name, for sentences.
     """
 
     rank: int
@@ -123,7 +123,7 @@ def address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`.
 
     Raises:
-        RankError: it is none.
+        RankError: the text is no such address.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
