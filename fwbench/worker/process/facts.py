@@ -101,7 +101,7 @@ def limits(job: Job, framework: Framework) -> None:
 
 
 def conditions(job: Job, framework: Framework) -> dict[str, Any]:
-    """All that a lane's speed and arithmetic depend on besides the machine, less compilers' folders, whose names differ."""
+    """All that a lane's speed and arithmetic depend on besides the machine, but not the names of compilers' folders."""
     workload, lane = job.workload, job.lane
     apart = {*lane.caches, *lane.sharing, *TOOLS, EXPORTS}
     settings = in_force(recorded([lane]), framework, workload).items()

@@ -119,9 +119,9 @@ class Checkouts:
     def _copied(self) -> str:
         """The tree of what `git commit --all` would commit, and of untracked code, which head may import."""
         index = self._folder / "index"
-        # Where nothing was ever added there is none.
+        # A repository to which nothing was ever added has no index.
         with suppress(FileNotFoundError):
-            # With its time, or git would miss a file that was edited in the moment in which the index was written.
+            # Copied with its time, or git would miss a file that was edited in the moment when the index was written.
             shutil.copy2(self._path("index"), index)
         variables = {**self._variables, "GIT_INDEX_FILE": str(index)}
         code, others = git.untracked(self._top)

@@ -29,21 +29,22 @@ _SINGLE = {"alone": 1, "together": 0}
 # One placing, as rounds are the replicates, and each has new memory. Up to 24 short turns of each lane, of slow
 # programs as of fast ones: neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of so
 # many turns some are not slowed in either lane. Rounds of 8 turns scatter three times as far (docs/evidence/turns.md).
-# At least ten turns: a fifth less than four alike of at least twelve, and rounds scatter as little.
+# At least ten turns, three of them alike (_ALIKE): a fifth fewer than with four alike of at least twelve, and rounds
+# scatter as little.
 _ON_CPU = Amounts(placings=1, blocks=12, turn=0.02, seconds=30.0, single=0.02, fewest=10)
 # On a GPU a turn's queue is as full as that of the throughput pass: of two calls of 13 ms in JAX, 5 % were the start of
 # the first one. Ten turns of a process lay within 0.5 % where the GPU is the limit (docs/gpu.md), so four do.
 _ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4)
 AMOUNTS: Mapping[str, Amounts] = {"cpu": _ON_CPU, "gpu": _ON_GPU}
-# Calls that each wait, of a turn on a GPU, at most.
+# The most calls of a turn on a GPU that each wait.
 _WAITING = 10
 
-# Turns are over when so many of each lane's fastest lie within this share.
+# Turns are over when so many of each lane's fastest turns lie within this share of each other.
 _ALIKE, _WITHIN = 3, 0.02
 
 
 def settled(lanes: Iterable[Sequence[float]], fewest: int) -> bool:
-    """Whether further turns would hardly find another speed: a rule about each lane's scatter, and not about the ratio.
+    """True if further turns would hardly find another speed, by each lane's scatter, whatever the ratio.
 
     Args:
         lanes: seconds of a call in each lane's turns.
@@ -67,7 +68,7 @@ class Round:
         held: whether a process was stopped, or held back by a quota, in each try of a turn.
         pace: seconds in which two CPUs hand a number to each other (`fwbench.machine.pace`); 0: unknown.
         waited: on a GPU, the median turn's share of time for which threads waited for a CPU; None: unknown.
-        disturbed: who else computed on the GPU, or what held its clocks down; empty: nothing.
+        disturbed: the other processes on the GPU, or the reasons for its low clocks; empty: none.
     """
 
     begun: float
@@ -86,8 +87,8 @@ class Lanes(Rounds[Round]):
     """Plays rounds of the lanes of each workload; a workload's own `lane` is empty.
 
     Args:
-        side: where all of them find fwbench, the user's modules and their interpreters.
-        lanes: names, by workload.
+        side: the side from which all lanes have fwbench, the user's modules and their interpreters.
+        lanes: their names, by workload.
         models, machine, device, deadline, servers: as `Rounds` has them.
     """
 
@@ -112,7 +113,7 @@ class Lanes(Rounds[Round]):
 
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         name = partner.seat.name
-        # A call's time in the lane's last turn says how many calls fill the next: the warm-up's few may have been slow.
+        # A call's time in the lane's last turn gives the number of calls in the next: the warm-up's may have been slow.
         seconds = taken.turns_of("call", name)
         together = max(taken.rounds - 1, self.amounts.timed(seconds[-1]) if seconds else 1)
         waiting = min(together // 2, _WAITING) if self._device == "gpu" else together // 2

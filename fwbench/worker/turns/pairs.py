@@ -149,5 +149,5 @@ class Pairs(Rounds[Pair]):
         return self._modules[name]
 
 
-# What the verdict rests on besides the thresholds and the looks.
+# Parameters on which the verdict rests, besides the thresholds and the looks.
 PARAMETERS = (Pairs.amounts, SLOW, PADDINGS, ENVIRONMENT, ROUNDS, STARTS, LEAST)

@@ -25,11 +25,11 @@ from fwbench.worker.turns.sides import Side
 
 @dataclass(frozen=True)
 class Seat:
-    """One of those who take turns.
+    """A place in a round, whose process takes turns with those of the other seats.
 
     Attributes:
         name: different from all other names in the round.
-        side: whose fwbench and modules it runs.
+        side: the side whose fwbench and modules it runs.
         flags: fallback flags of its lane.
         cold: whether each program is compiled with empty caches.
         warm: whether a second process then starts with what the first one has left in the caches.
@@ -52,7 +52,7 @@ class SideError(Exception):
 
     Attributes:
         compilers: whether its compiler failed, or it died while it may have been compiling.
-        fault: what the judgement is told of it.
+        fault: the fault that the judgement gets.
         shared: whether the other side's compiler failed, too.
     """
 
@@ -91,8 +91,8 @@ class Partner:
         """Return once the server can take a job.
 
         Raises:
-            SideError: it cannot take this one.
-            UserError: it is another fwbench's, and speaks none of this one's protocol.
+            SideError: it cannot take one.
+            UserError: it is the base's, and its fwbench speaks another protocol than this one.
         """
         if self._unstarted:
             raise self._unstarted
@@ -138,7 +138,7 @@ class Partner:
         raise SideError(self.side, explained(self._conversation.died(message["exited"]), self._kills))
 
     def _stray(self, name: str, file: str) -> SideError:
-        """The error of a module of this name that comes from this file, which is none of the side's."""
+        """The error for a module of this name that comes from this file, which is none of the side's."""
         if self.side.has(name):
             raise self.side.unseen(name, file)
         sentence = f"its module {name!r} would come from {file}, which is none of its files"

@@ -37,11 +37,11 @@ _MORE, _WORTH = 24, 2.0
 
 @dataclass(frozen=True)
 class Invocation:
-    """How pytest was called.
+    """A call of pytest.
 
     Attributes:
-        top: of the user's repository.
-        folder: in which it was called.
+        top: the top folder of the user's repository.
+        folder: the folder in which it was called.
         options: all arguments but `places`.
         places: the files, folders and ids of tests that were named.
         imported: folders of the user's repository from which something was imported.
@@ -58,14 +58,14 @@ class PlainPairs:
     """Plays pairs of plain tests.
 
     Args:
-        called: how pytest was called.
+        called: the user's call of pytest.
         deadline: seconds after which a process that does not answer has failed.
-        searching: whether a pair is to tell which modules of the repository its processes have loaded.
-        profiled: whether it is then to tell where the time of a call goes, too.
+        searching: whether a pair reports the modules of the repository that its processes have loaded.
+        profiled: whether it then also reports a profile of a call.
         metered: whether the energy of a test's calls is measured.
 
     Attributes:
-        unrepeatable: why tests cannot take turns, by test.
+        unrepeatable: by test, the reason why it cannot take turns.
     """
 
     # One placing, as no program can be moved. Turns are short, and at first few, as there may be hundreds of tests.
@@ -96,7 +96,7 @@ class PlainPairs:
             left = left[self._share(left, arrived) :]
 
     def _share(self, tests: Sequence[PlainTest], arrived: Callable[[PlainTest, Pair | Fault], None]) -> int:
-        """Play pairs from one pair of processes; return of how many tests."""
+        """Play pairs from one pair of processes; return the number of tests played."""
         begun = time.monotonic()
         drawn = noise(self._random)
         with contextlib.ExitStack() as stack:
@@ -127,8 +127,8 @@ class PlainPairs:
         """Let both sides' calls of a test take turns.
 
         Args:
-            start: seconds of the processes' start that the pair has to bear.
-            tests: of these processes.
+            start: the pair's share of the seconds in which the processes started.
+            tests: the number of tests of these processes.
 
         Raises:
             SideError: a side did not come to its benchmark, or failed.
@@ -180,7 +180,7 @@ class PlainPairs:
             taken.described[name] |= seat.ask({"finish": {"profiled": self._profiled}}, "sources")
 
     def _error(self, test: PlainTest, seat: "_Seat", over: Mapping[str, Mapping[str, Any]]) -> SideError:
-        """What it means that a side is over without turns, or that head has failed."""
+        """The error for a side that was over without turns, or for a head that has failed."""
         message = over[seat.name]
         said, what = message["message"], message["over"]
         said = "it does not use its benchmark" if what == "passed" else said
@@ -204,7 +204,7 @@ class PlainPairs:
         there = [str(place) for place in places if (folder / place).exists()]
         imported = [str(within(side.root, self._called.top, entry)) for entry in self._called.imported]
         variables = {**git.unbound(os.environ), **side.variables, **drawn}
-        # Where the working tree is named, and not a folder beside it whose name begins alike.
+        # Matches the path of the working tree, and not of a folder beside it whose name begins alike.
         tree = re.compile(rf"{re.escape(str(self._called.top))}(?![^{re.escape(os.sep + os.pathsep)}])")
 
         def moved(named: str) -> str:
@@ -247,7 +247,7 @@ class _Seat:
         config: of `fwbench.plugin.seat`.
 
     Attributes:
-        spoke: whether it has come to a test, or told of one.
+        spoke: whether it has sent a message about a test.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class _Seat:
 
     @property
     def alive(self) -> bool:
-        """Whether it can go on with another test."""
+        """True if it can go on with another test."""
         return self._died is None
 
     def arrive(self, test: PlainTest) -> Mapping[str, Any]:
@@ -294,7 +294,7 @@ class _Seat:
         return dict(received)
 
     def go_on(self, test: PlainTest) -> Mapping[str, Any]:
-        """Let the test go on, and return what became of it."""
+        """Let the test go on, and return its outcome."""
         self._channel.send({"go": True})
         return self.arrive(test)
 

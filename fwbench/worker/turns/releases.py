@@ -33,7 +33,7 @@ from fwbench.worker.client.asking import DOWNLOAD_DEADLINE, ask, run
 NAME = r"[A-Za-z0-9][\w.-]*"
 _STATED = re.compile(rf"({NAME})==([\w.!+]+)")
 
-# Asks for an interpreter's folders of packages, and what markers of requirements ask of its version.
+# Asks an interpreter for its folders of packages, and for its version as markers of requirements name it.
 _LISTING = """
 import platform, sys
 folders = [each for each in sys.path if each.endswith("-packages")]
@@ -45,7 +45,7 @@ _UNSATISFIABLE = 1
 _BARE = ("--quiet", "--no-header", "--no-annotate")
 # Extras that require such packages are an accelerator's.
 _ACCELERATORS = re.compile(r"cuda|nvidia|rocm|tpu")
-# A folder with links to what an interpreter below has. Its name tells who asks that a module in it is an installed one.
+# A folder with links to the packages of an interpreter below. Its name marks the modules in it as installed ones.
 _BELOW = "below-{}/site-packages"
 _CHANGES = re.compile(r"change.?log|release.?notes|changes|history|what'?s new", re.IGNORECASE)
 
@@ -57,7 +57,7 @@ class Environment:
     Attributes:
         python: its interpreter's path.
         versions: of the release, of what it requires, and of what depends on it, by name.
-        folders: where its packages are, in the order of the import path.
+        folders: the folders of its packages, in the order of the import path.
     """
 
     python: str
@@ -112,7 +112,7 @@ def stated(text: str, python: str) -> Environment | None:
 
 @dataclass(frozen=True)
 class _Below:
-    """What is installed below an environment.
+    """The packages that are installed below an environment.
 
     Attributes:
         distributions: by their canonical names.
@@ -151,7 +151,7 @@ class _Below:
         return machine().device == "gpu" or not any(map(_ACCELERATORS.search, needs))
 
     def _has_extra(self, name: str, extra: str) -> bool:
-        """Whether everything that an extra requires is installed, in a version that fits."""
+        """True if everything that an extra requires is installed, in a version that fits."""
         needs = [need for need in self._needs(name) if self._applies(need, extra) and not self._applies(need)]
         return bool(needs) and all(
             (known := self.distributions.get(canonicalize_name(need.name))) is not None
@@ -292,5 +292,6 @@ def _uv(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
 
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:
-    """What uv says, without the characters that draw lines."""
+    """The error text of uv, without the characters that draw lines."""
+
     return line(re.sub(r"[^\x00-\x7f]+|^error:", " ", done.stderr), 400)

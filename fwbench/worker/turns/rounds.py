@@ -1,6 +1,6 @@
 """Rounds of processes that are alive together and take turns.
 
-A round runs a fresh process of each seat on the same CPUs. All place the program in fresh memory, once or several
+A round runs a fresh process of each seat on the same CPUs. All place their program in fresh memory, once or several
 times; after each placing they take turns in blocks A B C C B A, reversed after every other placing. A turn yields one
 number for each metric, and a round one difference of two seats: the replicate by which `fwbench.compare.statistics`
 decides. Base and head, which differ by little, are compared by turns next to each other; lanes by the faster half of
@@ -66,9 +66,9 @@ class Rounds(ABC, Generic[Played]):
         servers: keeps servers from round to round; None: each call of `play` starts its own.
 
     Attributes:
-        amounts: how much is played in a round.
-        reads_outputs: whether a workload's first round ends with what each seat's program computes.
-        metered: workloads of which each round ends with the energy of their calls, one seat after another.
+        amounts: the placings, blocks and turns of a round.
+        reads_outputs: whether a workload's first round ends with the results of each seat's program.
+        metered: workloads whose rounds end with the energy of their calls, one seat after another.
     """
 
     amounts: Amounts
@@ -101,19 +101,19 @@ class Rounds(ABC, Generic[Played]):
         self._texts: dict[Path, Texts] = {}
         # By workload, the batch sizes that did not fit into memory.
         self._unfit: dict[Workload, tuple[int, ...]] = {}
-        # Those whose processes do not fit into a GPU's memory together: one after another takes all its turns.
+        # Workloads whose processes do not fit into a GPU's memory together: one after another takes all its turns.
         self._apart: set[Workload] = set()
 
     @abstractmethod
     def seats(self, workload: Workload) -> tuple[Seat, ...]:
-        """Who takes turns at a workload."""
+        """The seats that take turns at a workload."""
 
     @abstractmethod
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         """Let a partner take a turn, and keep its result."""
 
     def _over(self, taken: Taken) -> bool:
-        """Called after each block of turns: whether the placing needs no further one."""
+        """True if the placing needs no further block of turns; called after each block."""
         return False
 
     @abstractmethod
@@ -127,7 +127,7 @@ class Rounds(ABC, Generic[Played]):
 
     @property
     def disturbed(self) -> str:
-        """Who else computed on the GPU in the round so far, or what held its clocks down; empty: nothing."""
+        """The other processes on the GPU in the round so far, or the reasons for its low clocks; empty: none."""
         found = gravest(on_the_gpu(self._watch.moments))
         return ". ".join(f"{each.cause.happened} ({each.detail}). {each.cause.next_step}" for each in found)
 
@@ -302,7 +302,7 @@ class Rounds(ABC, Generic[Played]):
         return {"place": [self._random.randrange(size) for size in PADDINGS]}
 
     def _build(self, partners: Mapping[str, Partner], jobs: Mapping[str, Any]) -> dict[str, Any]:
-        """Have all partners build their programs, and return how each describes its own.
+        """Have all partners build their programs, and return each one's description of its program.
 
         On a GPU, and where compiling is timed, they build one after another, in an order drawn by lot: compilers and
         libraries choose a GPU's kernels by timing them, which another process would disturb.
@@ -323,7 +323,7 @@ def _built(partner: Partner, jobs: Mapping[str, Any]) -> Any:
 
 
 def _start_again(partner: Partner, job: Mapping[str, Any]) -> float:
-    """Seconds until another process of a job's has made its first call, by what the last one has left in the caches."""
+    """Seconds until a second process of a job has made its first call, with the caches that the first one filled."""
     seconds = partner.ask({**job, "starting": True}, "built")["built"].get("start")
     if seconds is None:
         raise SideError(partner.side, Failure("unavailable", "its fwbench is older and times no warm start"))
@@ -361,7 +361,7 @@ def noise(draw: random.Random) -> dict[str, str]:
 
 
 def take_turn(ask: Ask, taken: Taken, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
-    """Ask for a turn, again if its process was stopped or held back in it; note if it was in every try."""
+    """Ask for a turn, and again if the process was stopped or held back in it; note if that happens in every try."""
     for _ in range(_TRIES):
         turn = ask(message, answer)
         if turn["held"] <= _HELD:

@@ -12,18 +12,19 @@ from typing import Any
 
 from fwbench.worker.turns.partner import Partner, Seat
 
-# Rounds from the same servers, and from those that always serve the same seat; and the time that these may take, in
-# that of a start, or in seconds. Further ones get new servers, which lie elsewhere in memory and hash otherwise.
+# The most rounds from the same servers, and from those that always serve the same seat; and the most time of these
+# rounds, as a multiple of the start's, or in seconds if that is longer. Further rounds get new servers, which lie
+# elsewhere in memory and hash otherwise.
 ROUNDS, OWN, STARTS, LEAST = 4, 2, 3.0, 3.0
 
 
 class Servers:
     """Keeps servers while it is entered; before and after that none.
 
-    A server has loaded a framework and nothing of a side's, so that it may serve either side where these have the same
-    interpreter, fwbench and variables. A lot decides in each round which serves which: so unchanged code is as likely
+    A server has loaded a framework and nothing of a side's, so that it may serve either side if these have the same
+    interpreter, fwbench and variables. Each round draws by lot the server of each side: so unchanged code is as likely
     to look slower as faster, whatever a server's place in memory does to the processes that it forks. Compilers' caches
-    are the server's: what they hold is named by all that it was made of.
+    are the server's: the name of an entry covers all that it was made from.
 
     Args:
         swapped: whether it keeps only servers of which any can serve any seat, as a duet needs; lanes differ by more.
@@ -46,7 +47,7 @@ class Servers:
         self._stack.close()
 
     def take(self, seats: Sequence[Seat], draw: random.Random, stack: ExitStack) -> dict[str, Partner]:
-        """Hand over what is kept for these seats, by name, to close with the stack; empty where nothing serves them."""
+        """Hand over the kept servers of these seats, by name, to close with the stack; empty if none serve them."""
         kept, self._partners = self._partners, ()
         over = self._rounds >= (ROUNDS if self._swapped else OWN) or self._played > max(LEAST, STARTS * self._starting)
         if not kept or over or not _alike(seats, [partner.seat for partner in kept]):
@@ -80,7 +81,7 @@ class Servers:
 
 
 def _alike(seats: Sequence[Seat], others: Sequence[Seat]) -> bool:
-    """Whether servers for the ones can serve the others."""
+    """True if servers for `others` can serve `seats`."""
     left = [_kind(seat) for seat in others]
     for kind in map(_kind, seats):
         if kind not in left:
@@ -90,7 +91,7 @@ def _alike(seats: Sequence[Seat], others: Sequence[Seat]) -> bool:
 
 
 def _kind(seat: Seat) -> tuple[Any, ...]:
-    """What a seat's server is started with, but for its folders."""
+    """All that a seat's server is started with, except its folders."""
     side = seat.side
     of_seat = seat.lane, seat.flags, seat.cold, seat.warm
     return *of_seat, side.package, side.interpreter(seat.lane.framework), side.variables

@@ -60,7 +60,7 @@ class Side:
         return self.pythons.get(framework, self.python)
 
     def has(self, module: str) -> bool:
-        """Whether this side's repository has a module of this dotted name, in any folder."""
+        """True if this side's repository has a module of this dotted name, in any folder."""
         path = module.replace(".", "/")
         files = (f":(glob)**/{path}.py", f":(glob)**/{path}/__init__.py")
         listed = git.answer(self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files)
@@ -68,7 +68,7 @@ class Side:
         return any((self.root / os.fsdecode(file)).is_file() for file in listed.split(b"\0") if file)
 
     def unseen(self, module: str, file: str) -> UserError:
-        """The error of a module that this side has, where its process took the one in another file."""
+        """The error for a module that this side has, but that its process imported from another file."""
         return UserError(
             f"{self.title} has a module {module!r}, but it was imported from {file}, so no change in it could be seen: "
             "add the folder that holds it in the repository to pytest's configuration, as in `pythonpath = src`."
@@ -82,7 +82,7 @@ class Against:
     Attributes:
         interpreter, revision: one of the two; the other is None.
         top: of the user's repository, or the project's root folder if there is none.
-        package: the folder of `fwbench`, from there, where it is part of the repository; None: both sides have the
+        package: the folder of `fwbench`, relative to `top`, if it is part of the repository; None: both sides have the
             installed one.
     """
 
@@ -107,7 +107,7 @@ def named(word: str, top: Path | Absent, here: str) -> Named | Absent:
 
     Args:
         top: of the user's repository.
-        here: the interpreter that a release is put over.
+        here: the interpreter over whose packages a release is put.
 
     Raises:
         UserError: the release cannot be had, or git fails.
@@ -192,7 +192,7 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
 def placed(
     top: Path, package: Path | None, folder: Path, project: Project, name: str, place: str, title: str, **fields: Any
 ) -> Side:
-    """The side whose repository lies in this place of the folder; `fields` are the side's further ones."""
+    """The side whose repository lies at this place in the folder; `fields` are further fields of the side."""
     root = folder / place
     return Side(
         name,

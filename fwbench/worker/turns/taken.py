@@ -20,13 +20,13 @@ _STORED_CALLS = 20
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much is played in a round.
+    """The amounts of a round: its placings, blocks, turns and calls.
 
     Attributes:
-        placings: how many times the programs are placed in fresh memory.
+        placings: the number of times that the programs are placed in fresh memory.
         blocks: the most blocks of turns after one placing.
         turn: the fewest seconds that a turn's calls after the first take.
-        queue: the fewest calls of them, unless these take longer than half a second.
+        queue: the fewest calls after the first, unless these take longer than half a second.
         fewest: turns of each seat, at least, where turns may be over before all blocks are played.
         seconds: the most seconds that all turns take together, unless one block after each placing takes longer.
         single: a turn is one call if a call takes this many seconds: refilling the caches adds little to it.
@@ -41,12 +41,12 @@ class Amounts:
     fewest: int = 0
 
     def timed(self, call: float) -> int:
-        """How many calls after its first make a turn, for calls of so many seconds."""
+        """The number of a turn's calls after its first, for calls of so many seconds."""
         least = 1 if call > SLOW else 2
         return max(least, math.ceil(self.turn / call), min(self.queue, math.ceil(_QUEUED / call)))
 
     def of(self, latency: float, seats: int) -> tuple[int, int]:
-        """How many calls make a turn, the first one included, and how many blocks follow a placing."""
+        """The number of calls in a turn, the first one included, and the number of blocks after a placing."""
         rounds = 1 if latency >= self.single else 1 + self.timed(latency)
         block = self.placings * 2 * seats * rounds * latency
         return rounds, min(self.blocks, max(1, int(self.seconds / block)))
@@ -69,8 +69,8 @@ class Taken:
         flags: the fallback flags with which all ran.
         latency: seconds of a call, of the slowest program.
         rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
-        memory, sources: what each seat's process reports of its memory, and of the files that it has read.
-        once: what each seat's process measures once, by metric: `compile_time`, with empty caches; `warm_start`, of a
+        memory, sources: by seat, the process's peaks of memory, and the digests of the files that it has read.
+        once: by seat, the metrics that its process measures once: `compile_time`, with empty caches; `warm_start`, of a
             second process; `energy`; of a plain test `first_call` and `peak_memory`.
         cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
         held: whether a process was held back in each try of a turn.
@@ -98,7 +98,7 @@ class Taken:
 
     @property
     def pace(self) -> float:
-        """The second fastest, as the fastest turns count; 0 if unknown."""
+        """The second shortest of `paces`, as the fastest turns count; 0 if unknown."""
         return sorted(self.paces)[:2][-1] if self.paces else 0.0
 
     def plan(self, latency: float, seats: int) -> None:
