@@ -14,9 +14,9 @@ from fwbench.extensions import extensions
 from fwbench.text import line
 from fwbench.worker.client import interrupts
 
-# Each is a module beside this one, whose `add(parser)` declares the command's options and sets `run`: from the parsed
-# arguments to an exit code. Extensions add more. None is imported but the one that is asked for: some of them need
-# SciPy, which takes longer to import than the others take to run.
+# Each is a module beside this one, whose `add(parser)` declares the command's options and sets `run`, a function from
+# the parsed arguments to an exit code. Extensions add more. Only the one that is asked for is imported: some of them
+# need SciPy, which takes longer to import than the others take to run.
 _COMMANDS = {
     "report": "tables, figures and one page from records",
     "compare": "compare two records, and fail where the second one is worse",
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            # Whoever has closed it wants to see nothing.
+            # A user who has closed the stream wants to see nothing.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that cannot show a name shows its code.
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"fwbench {fwbench.__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     given = sys.argv[1:] if arguments is None else arguments
-    # As argparse has it, for there is no option before the command that takes a value.
+    # The first word that is no option, as argparse has it: no option before the command takes a value.
     chosen = next((word for word in given if not word.startswith("-")), None)
     for name, (told, module) in commands().items():
         command = subparsers.add_parser(name, help=told)
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing is left to be flushed into the pipe.
+        # The reader of the output has seen enough; nothing is left to be flushed into the pipe.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 0
     except OSError as error:

@@ -112,7 +112,7 @@ def stated(texts: Sequence[str], size: int) -> Workload:
     """The workload of `FIELD=VALUE` texts.
 
     Raises:
-        UserError: one of them makes none; one sentence.
+        UserError: a text makes no workload; one sentence.
     """
     try:
         given = parse(texts, {name: field for name, field in FIELDS.items() if name != "target"})

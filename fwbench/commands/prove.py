@@ -1,4 +1,4 @@
-"""`fwbench prove`: that the networks of a model's frameworks compute the same thing."""
+"""`fwbench prove`: proves that the networks of a model's frameworks compute the same thing."""
 
 import argparse
 import os
@@ -86,12 +86,12 @@ def _run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Collected:
-    """What pytest collects in the folder in which we are.
+    """The models and settings that pytest collects in the current folder.
 
     Attributes:
         models: those that the project's tests name.
-        untrained: names of those of them that no test trains or proves.
-        pythons: what the project's settings of pytest say in `--fwbench-python`.
+        untrained: names of the models among them that no test trains or proves.
+        pythons: the values of `--fwbench-python` in the project's settings of pytest.
     """
 
     project: Project
@@ -144,7 +144,7 @@ def _collection(arguments: Iterable[str], unknown: str) -> Mapping[str, Any]:
     """The answer of `fwbench.plugin.collect`.
 
     Args:
-        unknown: begins the sentence of what went wrong.
+        unknown: the beginning of the sentence on a failure.
     """
     return answer(command(sys.executable, _COLLECT, *arguments), "root", _COLLECTING, unknown)
 
@@ -170,7 +170,7 @@ def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[
 
 
 def is_installed(framework: str) -> bool:
-    """Whether this interpreter has what the framework's lanes need."""
+    """True if this interpreter has the distributions that the framework's lanes need."""
     lane = next(lane for lane in LANES.values() if lane.framework == framework)
     return versions(lane.distributions).keys() == set(lane.distributions)
 

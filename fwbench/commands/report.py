@@ -49,15 +49,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 Tell = Callable[[str], None]
 
-# Who waits for less than so many seconds needs no word.
+# Seconds that a command may take without a word.
 _PATIENCE = 5.0
 
 
 def progress(clock: Callable[[], float]) -> Tell:
-    """What says on standard error, in a line each, what a command that takes long does next.
+    """A function that reports on standard error, a line each, the next steps of a command that takes long.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
     """
     begun = clock()
 

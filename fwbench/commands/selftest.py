@@ -1,8 +1,8 @@
-"""The gate's own test: how often it gives a false alarm on this machine, and how often it finds a real slowdown.
+"""The gate's own test: its rate of false alarms on this machine, and its rate of real slowdowns found.
 
-Suites of this revision against itself, and suites in which head does real extra work in some benchmarks; half of them
-while other processes come and go. Each suite is kept as soon as it is done, so that hours of them can be stopped and
-resumed.
+It runs suites of this revision against itself, and suites in which head does real extra work in some benchmarks; half
+of them while other processes come and go. Each suite is kept as soon as it is done, so that hours of them can be
+stopped and resumed.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def schedule(unchanged: int) -> list[Suite]:
 
 
 def workloads(device: str) -> list[Workload]:
-    """What the suites consist of: those of the profile `ci`."""
+    """The workloads of a suite: those of the profile `ci`."""
     return [
         Workload(lane, model, part.mode, batch_size, device=device)
         for part in SUITES[device]["ci"]
@@ -103,7 +103,7 @@ def workloads(device: str) -> list[Workload]:
 
 
 def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str, Any]:
-    """One suite, as the line that is kept of it."""
+    """Run one suite, and return the record that is kept of it."""
     seed = random.Random(f"{suite}").randrange(1 << 32)
     draw = random.Random(seed)
     planted = dict.fromkeys(draw.sample(benchmarks, _PLANTED), suite.slowdown) if suite.slowdown else {}
@@ -186,11 +186,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _selftest(options: argparse.Namespace) -> int:
     here = machine().in_turns()
     benchmarks = workloads(here.device)
-    # What both sides are asked to do, and what is made of it.
+    # The workloads of both sides, and the rules that judge them.
     asked = [*(workload.id for workload in benchmarks), repr((RULE, CRITERIA, pairs.PARAMETERS))]
     header = {
         "definition": hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16],
-        # As it will be read back.
+        # Through JSON, so that it equals what is read back.
         "machine": json.loads(json.dumps(here.to_json())),
     }
     kept = evidence.read(options.output) if options.output.exists() else None

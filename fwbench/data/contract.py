@@ -1,4 +1,4 @@
-"""What every source promises: the same batches in the same order, in every process and for every framework."""
+"""The contract of all sources: the same batches in the same order, in every process and for every framework."""
 
 import hashlib
 from abc import ABC, abstractmethod

@@ -28,7 +28,7 @@ class ImageNet100(Data):
     """JPEG images with labels, decoded and transformed as torchvision's reference does, ahead of the consumer.
 
     Splits are `train` (random crop and mirroring, by seed, epoch and sample) and `validation` (centre crop); there is
-    no `test`. How many processes decode changes no bit.
+    no `test`. The number of processes that decode changes no bit.
 
     Args:
         path: a name on the Hugging Face hub, or a local folder in a layout that `datasets.load_dataset` reads.
@@ -155,7 +155,7 @@ def _unreadable(path: str) -> Path | None:
 
 
 def _labels(path: str, splits: Mapping[str, Any]) -> tuple[int, dict[str, Labels]]:
-    """How many classes there are and each split's labels, all within them."""
+    """The number of classes, and each split's labels, all within them."""
     columns = {split: np.asarray(rows.with_format("numpy")["label"][:]) for split, rows in splits.items()}
     for split, column in columns.items():
         if column.dtype.kind not in "iu" or not len(column):

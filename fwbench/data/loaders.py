@@ -6,7 +6,7 @@
        | <-- None, or why it could not -------- |      in the order of asking
        | copies the slot out, asks for the next batch in it
 
-Each loader has a pipe of its own and no lock is shared, so whoever is killed, the other side sees the end of the pipe:
+Each loader has a pipe of its own and no lock is shared. So if one side is killed, the other sees the end of the pipe:
 the consumer then raises, a loader then exits.
 """
 
@@ -57,7 +57,8 @@ class Loaders:
     Args:
         name: of the data, for error messages.
         read: reads a sample.
-        processes: how many, at least 1.
+        processes: their number, at least 1.
+
         shape: of a whole batch.
         prefetch: batches asked for ahead, at least 1; each holds a batch's bytes.
     """

@@ -1,4 +1,4 @@
-"""`fwbench audit`: whether public ports of networks compute what their originals compute."""
+"""`fwbench audit`: proves whether public ports of networks compute the same as their originals."""
 
 import argparse
 from pathlib import Path

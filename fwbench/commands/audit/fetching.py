@@ -20,7 +20,7 @@ from fwbench.worker.client.asking import DOWNLOAD_DEADLINE, run
 
 
 class NotRunnable(Exception):  # noqa: N818 - a verdict, not a fault
-    """Why a pair cannot be proved here, in one sentence."""
+    """A pair cannot be proved here; the text gives the reason in one sentence."""
 
 
 def checkout(source: Source, cache: Path, clones: str) -> Path:
@@ -47,7 +47,7 @@ def checkout(source: Source, cache: Path, clones: str) -> Path:
             clone.mkdir()
             _git(source, clone, "init", "--quiet", "--bare")
             _git(source, clone, "fetch", "--quiet", "--depth", "1", "--", source.repository, source.commit)
-        # A stored clone may lack large files, so no others are read.
+        # A stored clone may lack large files, so only Python files are read.
         archive = _git(source, clone, "archive", "--format=tar", source.commit, "--", ":(glob)**/*.py")
         unpacked = Path(folder) / "files"
         try:
@@ -63,10 +63,10 @@ def checkout(source: Source, cache: Path, clones: str) -> Path:
 
 
 def _refuse_links_outside(packed: tarfile.TarFile) -> None:
-    """A link that leaves the repository would import a file of this machine's as the repository's.
+    """Refuse links out of the repository, which would import files of this machine's as the repository's.
 
     Raises:
-        tarfile.TarError: there is one.
+        tarfile.TarError: there is such a link.
     """
     for member in packed:
         leads = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.linkname))
@@ -95,7 +95,7 @@ def interpreter(pair: Pair, cache: Path, *, install: bool) -> str:
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         _call(sys.executable, "-m", "venv", str(folder))
-        # What is installed here is seen there, too, behind the environment's own packages.
+        # Packages that are installed here can be imported there, too, behind the environment's own.
         here = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
         (site,) = folder.glob("lib/python*/site-packages")
         added = "".join(f"import site; site.addsitedir({path!r})\n" for path in dict.fromkeys(here))

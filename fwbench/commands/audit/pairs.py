@@ -30,7 +30,7 @@ _ADDRESS = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
 
 @dataclass(frozen=True)
 class Source:
-    """Where a network's code comes from.
+    """The origin of a network's code.
 
     Attributes:
         repository: an address for git; empty if the code is an installed package.

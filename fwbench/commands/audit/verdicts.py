@@ -1,4 +1,4 @@
-"""The verdict on a pair: `fwbench prove` in a process of its own, and what came of it."""
+"""The verdict on a pair: `fwbench prove` in a process of its own, and its outcome."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ from fwbench.worker.client.prove import prove
 # Seconds for one proof.
 _DEADLINE = 900.0
 
-# What to do where the cache cannot be written.
+# The next step if the cache cannot be written.
 _CACHE = "free space there, or choose another folder with --cache"
 
 State = Literal["same", "different", "not runnable"]
@@ -34,22 +34,23 @@ State = Literal["same", "different", "not runnable"]
 # The folders before an installed package's own.
 _INSTALLED = re.compile(r"[^\s(]*/(?:site|dist)-packages/")
 
-# The sentence on the place begins so, and the list of quantities ends it.
+# The sentence on the place where networks part: it begins so, and the list of quantities follows it.
 _PLACE = re.compile(r"First apart .*?(?=\. (?:All that differ|tolerance=)|$)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Verdict(Decoded):
-    """What is known of a pair.
+    """The verdict on a pair.
 
     Attributes:
-        sentence: what differs, or why nothing can be proved; of a pair that is the same, what the proof notes.
+        sentence: the differences, or the reason why nothing can be proved; for a pair that is the same, the proof's
+            notes.
         differing: quantities beyond their bounds; `weights` where these do not match.
         errors: the largest float64 error of each other quantity.
-        modes: in which the networks were compared.
-        power: planted mistakes that the proof found, and how many were planted.
+        modes: those in which the networks were compared.
+        power: the numbers of planted mistakes that the proof found, and of all planted.
         versions: of the distributions that the networks import.
-        fixed: whether the mended network is the same: `same`, or why not; empty where the list names none.
+        fixed: `same` if the mended network is, else the reason why not; empty if the list names no mended network.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Verdict(Decoded):
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where and how pairs are proved.
+    """The folders for proofs of pairs, and the means to get the pairs' code and packages.
 
     Attributes:
         cache: the folder of checkouts, environments, and verdicts.
@@ -142,7 +143,7 @@ class Workplace:
 
 
 def _differing(proved: Proved) -> tuple[str, ...]:
-    """Which quantities differ; where none does in a failed proof, what kept them from being compared."""
+    """The quantities that differ; in a failed proof without any, the obstacle to comparing them."""
     if not proved.bounds:
         return ("weights",)
     beyond = tuple(name for name in proved.bounds if name not in proved.errors)

@@ -1,4 +1,4 @@
-"""`fwbench doctor`: what this machine can measure, and whether its numbers can be trusted."""
+"""`fwbench doctor`: reports what this machine can measure, and whether its numbers can be trusted."""
 
 import argparse
 import json
@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
         from fwbench.commands.doctor.check import check
 
         judged, measured = check(here, lambda text: print(text, file=sys.stderr, flush=True))
-        # A trial says more than a look at the same thing, and stands in its place.
+        # A trial shows more than a look at the same thing, and replaces it.
         findings = [*{finding.subject: finding for finding in (*findings, *judged)}.values()]
     if options.json == _STDOUT:
         print(json.dumps(as_json(findings), indent=1))

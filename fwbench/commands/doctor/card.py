@@ -1,4 +1,4 @@
-"""The looks of `fwbench doctor` at a GPU: what it is, whether frameworks can use it, what changes its numbers."""
+"""The looks of `fwbench doctor` at a GPU: its kind, its use by frameworks, and all that changes its numbers."""
 
 import shutil
 import sysconfig
@@ -26,14 +26,14 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Card:
-    """A look at each thing that numbers of a GPU depend on; what the driver does not say is no finding."""
+    """A look at each thing that numbers of a GPU depend on; a thing that the driver does not report is no finding."""
 
     gpu: nvml.Gpu
     environment: Mapping[str, str]
     state: AcceleratorState
 
     def findings(self) -> Iterator[Finding]:
-        """All of them, in the order in which they are shown."""
+        """All findings, in the order in which they are shown."""
         newest = "" if self.gpu.cuda is None else f" for CUDA up to {dotted(self.gpu.cuda)}"
         yield Finding("GPU", f"{self.gpu.name}, {units.size(self.gpu.memory)}, driver {self.gpu.driver}{newest}")
         for look in (self._cuda, self._compiler, self._settings, self._power, self._throttling, self._load):
@@ -99,7 +99,7 @@ class Card:
             yield Finding("throttling", found + heat, "; ".join(dict.fromkeys(REMEDIES[each] for each in reasons)))
 
     def _load(self) -> Iterator[Finding]:
-        # This process does not compute, so whoever is seen is somebody else.
+        # This process does not compute, so any process that is seen is another one.
         state, step = self.state, "end them, or wait; `nvidia-smi` names them"
         busy = f", and it computes {state.utilisation:.0%} of the time" if computes(state) else ""
         screen = f"{len(state.graphics)} processes draw a screen" if state.graphics else ""

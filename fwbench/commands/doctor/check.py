@@ -1,4 +1,4 @@
-"""`fwbench doctor --check`: what can be wrong on this machine, run and judged, within five minutes."""
+"""`fwbench doctor --check`: runs and judges all that can be wrong on this machine, within five minutes."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ from fwbench.worker.turns.sides import sides
 # Seconds after which no further part is begun, and no measurement goes on.
 _LIMIT = 300.0
 
-# The smallest of the suite: it has the shortest latency, and shows the machine rather than itself.
+# The suite's smallest model: it has the shortest latency, and shows the machine rather than itself.
 _MODEL = "mlp"
 # Enough for a median, and for a GPU to leave its idle clocks; energy is not measured, its counter is watched.
 _TIMED = dataclasses.replace(
@@ -50,7 +50,7 @@ _STEPS = 1000
 
 @dataclass(frozen=True)
 class Check:
-    """What is run and judged, in so many seconds on two idle cores; 0: it judges what others ran."""
+    """A check, and its seconds on two idle cores; 0: it judges the measurements of other checks."""
 
     title: str
     seconds: float
@@ -58,7 +58,7 @@ class Check:
 
 
 def check(here: Machine, tell: Callable[[str], None]) -> tuple[list[Finding], list[Measurement]]:
-    """Run everything that can be run here; returns what was found, and what was measured for that."""
+    """Run all checks that can run here; return the findings, and the measurements behind them."""
     until = time.monotonic() + _LIMIT
     with contextlib.closing(Session(here, until)) as session:
         return play(session.checks(), tell, until), session.measured
@@ -67,9 +67,9 @@ def check(here: Machine, tell: Callable[[str], None]) -> tuple[list[Finding], li
 def play(
     checks: Sequence[Check], tell: Callable[[str], None], until: float, now: Callable[[], float] = time.monotonic
 ) -> list[Finding]:
-    """Run checks one after another, of those that take time none that would begin later than `until`.
+    """Run checks one after another; those that take time, only if they begin before `until`.
 
-    What one of them raises is a finding, and the others are run.
+    An exception in a check becomes a finding, and the other checks are run.
     """
     tell(f"{_span(checks)} on two idle cores, {_LIMIT / 60:.0f} minutes at most")
     findings: list[Finding] = []
@@ -88,13 +88,13 @@ def play(
 
 
 class Session:
-    """What checks measure with, and what they have measured; its workers end with it."""
+    """The workers of the checks, and their measurements so far; the workers end with the session."""
 
     def __init__(self, here: Machine, until: float) -> None:
         self._machine, self._until = here, until
         self._project = Project(PACKAGE.parent, ())
         self._workers = Workers(here, here.device, {}, self._project)
-        # Medians by lane, of those that can be measured.
+        # Median latencies in seconds, by lane, of the lanes that can be measured.
         self._latencies: dict[str, float] = {}
         self.measured: list[Measurement] = []
         self._begun, self._load = time.monotonic(), OtherLoad()
@@ -104,10 +104,10 @@ class Session:
         self._workers.close()
 
     def checks(self) -> list[Check]:
-        """In the order in which they are run: idle power is read before anything has run, load when all has."""
+        """The checks in their order: idle power is read before anything has run, other load when all has."""
         lanes, meter = installed(), counter(self._machine.device)
         compared = [lane for lane in lanes if "ci" in lane.profiles]
-        # Of a counter that is not there the look has said why.
+        # If there is no counter, the look has reported the reason.
         energy = [] if isinstance(meter, Absent) else [Check("energy", _POLLED, partial(self._energy, meter))]
         return [
             *energy,
@@ -126,7 +126,7 @@ class Session:
         yield judging.energy_counter(meter.name, changes, meter.fault)
 
     def _lane(self, lane: Lane) -> Iterator[Finding]:
-        """Fresh processes in IEEE float32, and one in every other arithmetic."""
+        """Measure a lane in fresh processes in IEEE float32, and in one process in every other arithmetic."""
         first = self._measure(lane.name)
         others = [] if first.failure else [name for name in PRECISIONS if name != "fp32"]
         yield judging.arithmetic(lane.name, {"fp32": first} | {name: self._measure(lane.name, name) for name in others})
@@ -134,7 +134,7 @@ class Session:
             self._latencies[lane.name] = quantile(first.samples, 50)
             processes = [first, self._measure(lane.name)]
             if judging.agreement(lane.name, processes).bad:
-                # Two can be a coincidence.
+                # A difference between two processes can be a coincidence.
                 processes.append(self._measure(lane.name))
             yield judging.agreement(lane.name, processes)
         if "cudagraphs" in first.settings:
@@ -165,7 +165,7 @@ class Session:
         return [judging.unchanged_duet(workload.lane, comparison) for workload, comparison in compared.items()]
 
     def _others(self) -> Iterator[Finding]:
-        # Of a process that has ended all is known that was ours.
+        # Once our processes have ended, all of their CPU time is known to be ours.
         self.close()
         yield other_load(self._load, self._machine.device, time.monotonic() - self._begun, whole=True)
 
@@ -181,7 +181,7 @@ class Session:
 
 
 def installed() -> list[Lane]:
-    """The lanes that can measure the model here; looks find the others."""
+    """The lanes that can measure the model here; the looks report the others."""
     networks = complete(CATALOG[_MODEL]).networks
     usual = [lane for lane in public_lanes() if lane.profiles or lane.gpu_profiles]
     return [lane for lane in usual if lane.framework in networks and not lacking(lane)]

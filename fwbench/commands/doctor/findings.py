@@ -9,10 +9,10 @@ QUIET = "end what else runs, `top` names it, and check again"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a check found, and what to do about it; nothing: all is good.
+    """A finding of a check, with the next step; without one, all is good.
 
     Attributes:
-        bad: until that is done, numbers cannot be had, or cannot be trusted.
+        bad: whether numbers cannot be had or trusted until the next step is done.
     """
 
     subject: str
@@ -27,12 +27,12 @@ class Finding:
 
 
 def sound(findings: Sequence[Finding]) -> bool:
-    """Whether numbers can be had and trusted, and the exit code is 0."""
+    """True if numbers can be had and trusted: then the exit code is 0."""
     return all(finding.level != "bad" for finding in findings)
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """For the screen: a line or two each, and a last one that sums up."""
+    """Lines for the screen: one or two for each finding, and a last one that sums up."""
     width = max(len(finding.subject) for finding in findings)
     for each in findings:
         yield f"{each.level:7}  {each.subject:{width}}  {each.found}"

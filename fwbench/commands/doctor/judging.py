@@ -1,4 +1,4 @@
-"""What to think of what `fwbench doctor --check` has measured: figures in, findings out, nothing is run."""
+"""Judges the measurements of `fwbench doctor --check`: figures in, findings out, nothing is run."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from fwbench.record.workload import Workload
 from fwbench.report import limits
 from fwbench.suite.profiles import PROFILES
 
-# What the clock and the harness may add to a round: half of the smallest change that a gate counts.
+# The share that the clock and the harness may add to a round: half of the smallest change that a gate counts.
 NEGLIGIBLE = THRESHOLD / 2
 # The change of latency that a gate against a saved record counts.
 _COUNTED = thresholds("saved")["latency"].share
@@ -44,9 +44,9 @@ def arithmetic(lane: str, by_precision: Mapping[str, Measurement]) -> Finding:
 def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
     """The latencies that fresh processes find.
 
-    A gate against a saved record counts no difference below its threshold. The report calls no difference below
-    `BY_CHANCE` likely: where no two processes are nearer to each other, unchanged code would look changed, be it by the
-    machine or by what others do on it.
+    A gate against a saved record counts no difference below its threshold, and the report calls no difference below
+    `BY_CHANCE` likely. If no two processes are nearer to each other than that, unchanged code would look changed, by
+    the machine's fault or by other load.
     """
     subject = f"{lane} processes"
     for process in processes:
@@ -67,7 +67,7 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
 
 
 def graphs(lane: str, outcome: str) -> Finding:
-    """What became of a lane's CUDA graphs, as the record's setting `cudagraphs` says."""
+    """The outcome of a lane's CUDA graphs, as the record's setting `cudagraphs` states it."""
     step = "its kernels are launched one by one; compile the network in a script with TORCH_LOGS=cudagraphs to see why"
     replayed = "replayed" in outcome and "skipped" not in outcome
     return Finding(f"{lane} CUDA graphs", outcome, "" if replayed else step)
@@ -80,7 +80,7 @@ def unchanged_duet(lane: str, comparison: Comparison[Workload]) -> Finding:
         step = f"--fwbench-against cannot be used with {lane} here; compare saved runs: `fwbench compare`"
         timed_out = comparison.fault.failure.kind == "timed_out"
         return Finding(subject, f"{kind}: {comparison.note}", QUIET if timed_out else step, bad=True)
-    # Those that made it what it is.
+    # The verdicts that decided the comparison's kind.
     grave = {metric: verdict for metric, verdict in comparison.verdicts.items() if verdict.kind == kind}
     changes = ", ".join(f"{metric} {text.change(verdict.ratio)}" for metric, verdict in grave.items())
     found = f"the same program twice is {kind}: {changes}, of {max(each.pairs for each in grave.values())} pairs"
@@ -104,8 +104,8 @@ def energy_counter(name: str, moves: Sequence[tuple[float, float]], fault: str =
     """An energy counter, beside the shortest window that it is read over.
 
     Args:
-        moves: when it was seen to move, in seconds, and the joules that it then showed; with nothing of ours running.
-        fault: why its readings cannot be believed, as one of them has shown.
+        moves: the times in seconds at which it was seen to move, and its joules then; with nothing of ours running.
+        fault: the reason why its readings cannot be believed, as one of them has shown; empty: none has.
     """
     if fault:
         return Finding("energy", fault, "energy stays absent from the records, with this reason")
@@ -134,7 +134,7 @@ def matrix_products(measured: Sequence[Measurement]) -> Iterator[Finding]:
 
 
 def ceilings(measured: Sequence[Measurement]) -> Iterator[Finding]:
-    """The best of all lanes, in each precision, and of memory: what every row of a report is held against here."""
+    """The highest ceiling of all lanes in each precision, and of memory; a report compares every row with these."""
     highest, rates = limits.ceilings(measured), []
     for precision, m in highest.compute.items():
         operation = m.metrics["compute_ceiling"].operation
@@ -147,7 +147,7 @@ def ceilings(measured: Sequence[Measurement]) -> Iterator[Finding]:
 
 
 def disturbed(measured: Sequence[Measurement]) -> Finding:
-    """Disturbances but other load, as rows of a report would name them."""
+    """The disturbances, except other load, as rows of a report would name them."""
     every = [(m.workload.lane, each) for m in measured for each in disturbances([m]) if each.cause != LOAD]
     causes = {each.cause: f"{each.cause.happened} ({each.detail}, {lane})" for lane, each in reversed(every)}
     found = f"{len(every) or 'none'} in {len(measured)} measurements{': ' if every else ''}{'; '.join(causes.values())}"
@@ -157,7 +157,7 @@ def disturbed(measured: Sequence[Measurement]) -> Finding:
 
 
 def _after(lane: str, measurement: Measurement) -> str:
-    """What to do about a failure."""
+    """The next step after a failure."""
     assert measurement.failure is not None
     if measurement.failure.kind == "unavailable":
         return f"correct that, or leave {lane} out: --fwbench-lanes names the lanes that are measured"

@@ -1,4 +1,4 @@
-"""The looks of `fwbench doctor` at what numbers depend on; they change nothing and import no framework."""
+"""The looks of `fwbench doctor` at all that numbers depend on; they change nothing and import no framework."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ def lacking(lane: Lane) -> list[str]:
 
 
 def other_load(watch: OtherLoad, device: str, seconds: float, *, whole: bool) -> Finding:
-    """The load of other processes over so many seconds: of all the time that numbers come from, or of a moment."""
+    """The load of other processes over so many seconds: the `whole` time that numbers come from, or a moment."""
     load = watch.read()
     if load.value is None:
         return Finding("other load", str(load.reason), "watch the machine yourself")
@@ -48,7 +48,7 @@ def other_load(watch: OtherLoad, device: str, seconds: float, *, whole: bool) ->
 
 @dataclass(frozen=True)
 class Looks:
-    """A look at each thing; `meter` is the device's energy counter, `system` sysfs."""
+    """A look at each thing that numbers depend on; `meter` is the device's energy counter, `system` sysfs."""
 
     machine: Machine
     gpu: nvml.Gpu | Absent
@@ -58,7 +58,7 @@ class Looks:
     python: tuple[int, ...] = sys.version_info[:3]
 
     def findings(self) -> list[Finding]:
-        """All of them, in the order in which they are shown."""
+        """All findings, in the order in which they are shown."""
         looks = (
             *(self._load, self._lanes, self._python, self._gpu, self._energy, self._cpus, self._governor, self._boost),
             *(self._environment, self._host_memory, self._storage),
@@ -109,7 +109,7 @@ class Looks:
         here, quota, step = self.machine, self.machine.quota, ""
         found = f"{here.cpu} ({cpu_vendor()}), {here.threads} physical cores for every lane, {units.size(here.memory)}"
         if quota is not None and quota < here.threads:
-            # It holds threads back while they are timed, a single one, too, if it is below 1.
+            # The quota holds threads back while they are timed; below 1, even a single thread.
             found += f"; a quota of the control group allows {quota:g} CPUs"
             fewer = f", or measure with --fwbench-threads={int(quota)}" if quota >= 1 else ""
             step = f"raise it (cpu.max, `docker --cpus`, `limits.cpu`) to {here.threads} or more{fewer}"

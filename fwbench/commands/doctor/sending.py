@@ -1,4 +1,4 @@
-"""What `fwbench doctor --json FILE` writes: all that a maintainer needs who cannot reach the machine."""
+"""The file of `fwbench doctor --json FILE`: all that a maintainer needs who cannot reach the machine."""
 
 import contextlib
 import getpass
@@ -23,7 +23,7 @@ _FOLDERS = r"(?<![\w.~/])~?/(?:[^\s/\"'`:;,()\[\]{}<>=]+/)*(?=[^\s/])"
 
 
 def report(here: Machine, findings: Sequence[Finding], measured: Sequence[Measurement]) -> str:
-    """The whole file: of what `--check` has measured no samples; of failures what their processes wrote."""
+    """The text of the file; measurements of `--check` state the number of their samples, failures their output."""
     lanes = public_lanes()
     named = [name for lane in lanes for name in (*lane.distributions, *lane.libraries)]
     content = {
@@ -40,7 +40,7 @@ def report(here: Machine, findings: Sequence[Finding], measured: Sequence[Measur
 
 
 def _identities() -> dict[str, str]:
-    """Patterns of the words that name this machine or its user, and what stands in their place."""
+    """Patterns of the words that name this machine or its user, and their stand-ins."""
     host = socket.gethostname()
     users = {os.environ.get("USER"), os.environ.get("LOGNAME"), Path(os.environ.get("HOME", "/")).name}
     # Nobody may have given this process's user a name.
@@ -51,7 +51,7 @@ def _identities() -> dict[str, str]:
 
 
 def _scrubbed(content: Any, stand_ins: Mapping[str, str]) -> Any:
-    """The content with something else in place of each pattern."""
+    """The content with each pattern's stand-in in its place."""
     if isinstance(content, Mapping):
         return {name: _scrubbed(value, stand_ins) for name, value in content.items()}
     if isinstance(content, (list, tuple)):
