@@ -23,7 +23,7 @@ class Grey(Data):
         images: uint8 of shape (samples, height, width).
         labels: whole numbers of shape (samples,).
         brightest: the pixel value that becomes 1.
-        source: what the samples came from, for error messages.
+        source: the samples' origin, for error messages.
 
     Raises:
         DataError: the model cannot take such images, a label is out of range, or a class has too few samples.
@@ -114,7 +114,7 @@ def enlarged(images: Images, height: int, width: int) -> Images:
 
 
 def _neighbours(source: int, target: int) -> tuple[Indices, NDArray[np.float32]]:
-    """For each target pixel the source pixel before it, and how far it lies towards the next one."""
+    """For each target pixel, the source pixel before it, and its share of the way from there to the next one."""
     position = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
     low = np.minimum(position.astype(np.int64), source - 2)
     return low, (position - low).astype(np.float32)

@@ -1,4 +1,4 @@
-"""ImageNet-100 and whatever has its schema, through Hugging Face `datasets`."""
+"""ImageNet-100 and data sets of its schema, through Hugging Face `datasets`."""
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class ImageNet100(Data):
 
     Args:
         path: a name on the Hugging Face hub, or a local folder in a layout that `datasets.load_dataset` reads.
-        processes: that decode; 0 decodes in the consumer, None leaves one of the available CPUs to it.
+        processes: the number that decode; 0 decodes in the consumer, None leaves one of the available CPUs to it.
         prefetch: batches decoded ahead.
 
     Raises:

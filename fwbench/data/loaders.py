@@ -3,7 +3,7 @@
     consumer                                  loader (one of n)
        | -- (pass, slot, row, ..., indices) --> |      a part of a batch, sent `prefetch` batches ahead
        |                                        | reads the samples into the slot's rows
-       | <-- None, or why it could not -------- |      in the order of asking
+       | <-- None, or a failure's sentence ---- |      in the order of asking
        | copies the slot out, asks for the next batch in it
 
 Each loader has a pipe of its own and no lock is shared. So if one side is killed, the other sees the end of the pipe:
@@ -58,7 +58,6 @@ class Loaders:
         name: of the data, for error messages.
         read: reads a sample.
         processes: their number, at least 1.
-
         shape: of a whole batch.
         prefetch: batches asked for ahead, at least 1; each holds a batch's bytes.
     """

@@ -88,7 +88,7 @@ def conditions(
 
 
 def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """A phrase for each difference because of which nothing of a run under the conditions `then` may be used now."""
+    """A phrase for each difference that bars the use of anything from a run under the conditions `then`."""
     yield from differences(*map(_of_run, (then, now)))
     if then["code"]["changes"] != now["code"]["changes"]:
         yield "other uncommitted changes"
@@ -99,7 +99,7 @@ def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
 
 
 def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload) -> Iterator[str]:
-    """A phrase for each difference in a workload's lane because of which no measurement of it may be used now."""
+    """A phrase for each difference in a workload's lane that bars the use of its measurements."""
     lane = LANES[workload.lane]
     # NumPy's arithmetic is in every lane. fwbench's own version is among the conditions of the whole run.
     names = (*lane.distributions, *lane.libraries, "numpy", *now["imported"].get(workload.model, ()), lane.package)

@@ -241,7 +241,6 @@ def _expect(contests: Sequence[Contest]) -> None:
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
     """Choose, in order, the contests whose missing rounds fit into the time."""
-
     chosen: list[Contest] = []
     for contest in waiting:
         if contest.missing * contest.seconds <= seconds:

@@ -20,7 +20,7 @@ _WELL = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def finish(run: pytest.Session, session: Session | None, gate: Gate | None, unwritten: list[str]) -> None:
-    """Set the run's exit status, end its workers, and write the gate's summary, which tells that status.
+    """Set the run's exit status, end its workers, and write the gate's summary, which states that status.
 
     Args:
         session: the run's session; None: nothing was measured.

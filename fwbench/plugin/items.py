@@ -40,7 +40,6 @@ def is_kept_from_running(item: pytest.Item) -> bool:
 
 def announce(gate: Gate, measured: Mapping[pytest.Item, Workload]) -> None:
     """Announce to a gate the workloads that the run will measure, and those left out on purpose."""
-
     expected = {}
     for item, workload in measured.items():
         if is_kept_from_running(item):

@@ -177,7 +177,7 @@ EARLIER = {"--fwbench-lanes": "--fwbench-frameworks"}
 def add_options(parser: pytest.Parser) -> None:
     """Declare fwbench's options; pytest-benchmark's own are not repeated.
 
-    No option has a default, so that an option that was given can be told from one that was not.
+    No option has a default, so options that were given differ from those that were not.
     """
     selection = parser.getgroup("fwbench", "fwbench: what to measure, and how much")
     gates = parser.getgroup("fwbench-gate", "fwbench: what fails a run")

@@ -37,7 +37,7 @@ class Resumed:
         asked: the workloads of this run, by test.
         duet: the gate that goes on with a duet's pairs; None: measurements are taken.
         taken: measurements, by test.
-        rounds: that were played by measurements all of which are taken.
+        rounds: those of lanes whose measurements are all taken.
         pairs: records of a duet.
         left: the number of measurements that are not taken, by reason.
         differences: the reasons why nothing is taken, a phrase each.
@@ -110,7 +110,7 @@ def resume(
         duet: the gate that goes on with a duet's pairs; None: measurements are taken.
 
     Raises:
-        pytest.UsageError: the path leads to no journal, or to one of which nothing could be taken, whatever it holds.
+        pytest.UsageError: the path leads to no journal, or to one whose conditions let nothing be taken.
     """
     path = journal.newest(storage / "journal", bool(duet)) if named is True else Path(str(named))
     resumed = Resumed(path, asked, duet)

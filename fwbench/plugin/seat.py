@@ -103,8 +103,7 @@ class Call(Turns):
         """Rows of function, file, line, and the seconds of a call that pass there.
 
         Args:
-            root: names of files in this folder are relative to it; those of the standard library, to that.
-
+            root: names of files in this folder are relative to it; of the standard library's, to the library's folder.
         """
         times = sampling.sampled(lambda: self.settle(1), Call._run.__code__)
         profile, own = [], Call._run.__code__.co_filename

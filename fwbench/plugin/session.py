@@ -46,7 +46,7 @@ class Session:
         resumed: the measurements, rounds and pairs that are taken from an earlier run's journal.
 
     Attributes:
-        rounds: that lanes have played so far.
+        rounds: the rounds that lanes have played so far.
         has_time: returns whether a disturbed workload may be measured a second time.
         caches: a folder for compilers' outputs, in a run whose lanes take turns later; else None.
         unkept: the reason why the last measurement is not in the journal, with the next step; empty if it is.
@@ -124,7 +124,7 @@ class Session:
         """Measure a workload as a test asks for it and journal the measurement; `unkept` says if that failed.
 
         Args:
-            before: of the same test, which is run again; the new measurement takes its place.
+            before: the test's earlier measurement if the test is run again; the new one takes its place.
 
         Raises:
             UserError: every other workload would fail too, and the user must act.

@@ -26,7 +26,7 @@ _Given = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def wait_for(result: object) -> None:
-    """Wait for what a framework has only begun to compute."""
+    """Wait for results that a framework has only begun to compute."""
     if jax := sys.modules.get("jax"):
         jax.block_until_ready(result)
     if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
@@ -97,7 +97,7 @@ class _Watched(BenchmarkFixture):
 def _fastest(
     call: Callable[..., Any], arrange: Callable[[], _Given], clear: Callable[..., object] | None
 ) -> tuple[float, float]:
-    """The shortest time until a call returned, of a few calls, and until its result was computed, in seconds."""
+    """The shortest times, over a few calls, until a call returned and until its result was computed, in seconds."""
     timed: list[tuple[float, float, float]] = []
     end = time.perf_counter() + _PATIENCE
     while len(timed) < _CALLS and (not timed or time.perf_counter() < end):

@@ -28,7 +28,7 @@ def checkout(source: Source, cache: Path, clones: str) -> Path:
 
     Args:
         cache: where checkouts are kept.
-        clones: a folder's path with `{owner}` and `{name}` in it, of clones used in place of the address; may be empty.
+        clones: the path of clones used in place of the address, with `{owner}` and `{name}` in it; may be empty.
 
     Raises:
         NotRunnable: git cannot bring it.

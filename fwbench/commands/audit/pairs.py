@@ -34,8 +34,8 @@ class Source:
 
     Attributes:
         repository: an address for git; empty if the code is an installed package.
-        commit: in full.
-        folder: of the repository, which is put on the module path; empty for none.
+        commit: its hash in full.
+        folder: the folder of the repository that is put on the module path; empty for none.
         module: the name under which the whole repository can be imported, as `module.file`.
         package: the installed distribution, in place of a repository.
     """
@@ -58,7 +58,7 @@ class Pair:
     """Two public networks that are said to be the same.
 
     Attributes:
-        kind: of network, for the table.
+        kind: the kind of network, for the table.
         model: both networks; the module `port` in their import paths is `code`.
         sources: by framework.
         needs: distributions, as `name` or `name==version`.

@@ -14,7 +14,7 @@ from fwbench.record.machine import AcceleratorState
 
 _HEADERS = Path(sysconfig.get_path("include"))
 
-# By the reasons that `AcceleratorState` names.
+# Next steps, by the reasons for low clocks that `AcceleratorState` names.
 REMEDIES = {
     "power cap": "lighten the load, or raise the power limit: `nvidia-smi -q -d POWER`",
     "hardware slowdown": "see to cooling and power supply: `nvidia-smi -q -d PERFORMANCE`",

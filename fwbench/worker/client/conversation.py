@@ -1,6 +1,5 @@
 """The messages of a process about one job, or a failure if no further message can come."""
 
-
 import dataclasses
 import signal
 import time

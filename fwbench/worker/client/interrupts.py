@@ -14,7 +14,7 @@ class Ended(KeyboardInterrupt):
         number: the signal's number.
 
     Attributes:
-        exit_code: what a shell reports for a process that the signal has ended.
+        exit_code: the code that a shell reports for a process that the signal has ended.
     """
 
     def __init__(self, number: int) -> None:

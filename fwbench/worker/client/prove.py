@@ -97,7 +97,7 @@ def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_p
         no_proof: the beginning of the sentence if there is no answer.
 
     Raises:
-        UserError: the process died, sent what is no message, or was not done after `deadline` seconds.
+        UserError: the process died, sent something else than messages, or was not done after `deadline` seconds.
     """
     conversation = Conversation(channel, "its process", tell)
     answer = conversation.receive(conversation.asked + deadline, deadline)

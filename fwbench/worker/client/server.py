@@ -29,7 +29,7 @@ class Server:
     """A fork server, which takes one job after another.
 
     Args:
-        compiled: a folder that collects what each job's compilers make; None: each job removes what it has compiled.
+        compiled: a folder that collects the outputs of jobs' compilers; None: each job removes its own.
         package: the folder of its fwbench.
 
     Attributes:

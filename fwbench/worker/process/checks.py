@@ -82,7 +82,7 @@ def end(job: Job, program: Program) -> None:
 def sketch(
     job: Job, program: Program, measure: Callable[[], None] | None = None, feed: Callable[[], None] = lambda: None
 ) -> None:
-    """Sketch what the program computes. A failure here must not lose what has been timed.
+    """Sketch the program's results. A failure here must not lose what has been timed.
 
     Args:
         measure: makes the step with moved weights, and measures its memory. None: the step is only made.

@@ -1,4 +1,4 @@
-"""The measured side: write what a network's own constructor sets, so that every lane starts from it."""
+"""The measured side: write the values that a network's own constructor sets, from which every lane starts."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
 """Ends fwbench's processes with their parent, together with all that they have started, and never silently.
 
-`start` imports this first, under any interpreter, so it uses only the standard library. What needs Linux is skipped on
-other systems, where a process learns from its closed pipe that its client is gone.
+`start` imports this first, under any interpreter, so it uses only the standard library. Calls that need Linux are
+skipped on other systems, where a process learns from its closed pipe that its client is gone.
 """
 
 import ctypes
@@ -52,8 +52,8 @@ def end_when_closed(pipe: int) -> None:
 class Keeper:
     """Runs jobs one after another, each in a process of its own, and leaves nothing of them behind.
 
-    A job has a process group. What it started in groups and sessions of their own comes back to the keeper as orphans.
-    When the client is gone, the keeper ends the job and itself.
+    A job has a process group. Processes that it started in groups and sessions of their own come back to the keeper as
+    orphans. When the client is gone, the keeper ends the job and itself.
 
     Args:
         pipe: descriptor of the pipe from the client, which stays open for as long as the client lives.

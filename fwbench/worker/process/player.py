@@ -326,7 +326,7 @@ class Player(Turns):
         return None if joules is None else joules / self._batch_size
 
     def spans(self, calls: int, root: str) -> list[list[Any]] | str:
-        """Rows of spans, or why there are none. The first profile takes memory, so calls wait; the second counts."""
+        """Rows of spans, or why none. The first profile takes memory, so that calls wait; the second one counts."""
         try:
             recorded = (self.program.spans(calls) and self.program.spans(calls)) or []
         except Exception as error:

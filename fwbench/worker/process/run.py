@@ -216,7 +216,6 @@ class Measuring(Job):
                 measure_program(self, framework, program)
         after = in_force(recorded([self.lane]), framework, workload)
         # The compiler sets the variables in TOOLS, and not the network's code.
-
         after = {name: value for name, value in after.items() if name not in TOOLS or name in before}
         self.settings |= changed(before, after, self.settings.get("caution", ""))
         return failure

@@ -1,8 +1,8 @@
 """The user's files that a process has read, and the settings in force in it.
 
 A file is noted as it is read: a source when Python imports it, any other when the network opens it while it is built.
-At the end each is compared with what is there then. Nothing here runs while anything is timed. An audit hook would see
-more, but it would lengthen each `id()` of PyTorch's training steps, and cannot be removed.
+At the end each is compared with the file of that moment. Nothing here runs while anything is timed. An audit hook would
+see more, but it would lengthen each `id()` of PyTorch's training steps, and cannot be removed.
 """
 
 import builtins
@@ -44,7 +44,7 @@ def digest(path: str) -> str:
 
 
 class Witness:
-    """Notes which of the user's files this process reads, while it is entered.
+    """Notes the user's files that this process reads, while it is entered.
 
     Args:
         root: the project's folder. All files in it are the user's, and so are modules elsewhere that no installer has

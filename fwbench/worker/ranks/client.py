@@ -1,4 +1,4 @@
-"""pytest's side of a workload over several devices: start the launcher, follow the ranks, say how they failed."""
+"""pytest's side of a workload over several devices: starts the launcher, follows the ranks, describes failures."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Combine the measurements of several ranks into one: a call is done when the last rank is."""
+"""Combines the measurements of several ranks into one: a call is done when the last rank is."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -66,7 +66,7 @@ class Checkouts:
         root, own = self._folder / place, self._own(place)
         if root.exists():
             return
-        # A working tree's copy is what it is itself: changes that HEAD does not hold.
+        # A copy of the working tree is, as the tree itself, HEAD with changes.
         head = git.commit(self._top, "HEAD") if revision == WORKING_TREE else revision
         try:
             own.mkdir()

@@ -26,7 +26,7 @@ from fwbench.worker.turns.taken import Amounts, Taken
 
 _SEAT = Path("plugin") / "seat.py"
 
-# A step lasts at least so many seconds, so that reading the clock is none of it; the warm-up at least so many, and it
+# A step lasts at least so many seconds, so that reading the clock hardly counts; the warm-up at least so many, and it
 # has at least so many steps, or one if a step takes longer.
 _STEP, _WARM, _WARM_STEPS = 5e-5, 0.02, 3
 

@@ -1,8 +1,8 @@
 """Releases of a distribution, each in an environment of its own over the packages of an interpreter.
 
-An environment holds the release and what has to change with it: what it requires, and what here depends on it. All
-other packages are links to those of an interpreter, which is said to be below. `uv` resolves and installs; its own
-settings say from where.
+An environment holds the release and the packages that have to change with it: those that it requires, and those here
+that depend on it. All other packages are links to those of an interpreter, which is said to be below. `uv` resolves and
+installs; its own settings name the index.
 """
 
 import functools
@@ -125,8 +125,8 @@ class _Below:
     def dependents(self, name: str) -> list[str]:
         """The distributions that depend on this one, directly or through others, and that an index may have.
 
-        What was installed from a folder or an address stays as it is, and so do lanes: their bounds say what they were
-        tested with, and whether one runs with a release is for the search to find out.
+        Packages installed from a folder or an address stay as they are, and so do lanes: their bounds say what they
+        were tested with, and the search finds out whether one runs with a release.
         """
         needs: dict[str, set[str]] = {
             each: {canonicalize_name(need.name) for need in self._needs(each) if self._applies(need)}
@@ -293,5 +293,4 @@ def _uv(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:
     """The error text of uv, without the characters that draw lines."""
-
     return line(re.sub(r"[^\x00-\x7f]+|^error:", " ", done.stderr), 400)
