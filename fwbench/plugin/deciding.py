@@ -1,4 +1,4 @@
-"""Chooses the lanes that take turns after all measurements, until all ratios are precise or the minutes are over."""
+"""Lets lanes take turns after all measurements, until all ratios are precise or the minutes are over."""
 
 import dataclasses
 import itertools

@@ -39,7 +39,7 @@ def _is_plain(item: pytest.Item) -> bool:
 
 
 def invocation(config: pytest.Config, top: Path) -> Invocation:
-    """The call of pytest, with which each side calls it, too.
+    """The call of pytest, which each side repeats.
 
     Args:
         top: the top folder of the user's repository.

@@ -47,7 +47,7 @@ def probe(job: Job, framework: Framework) -> None:
 
 
 def rest(job: Job, meter: Counter | str, load: Drawn | None) -> dict[str, Metric]:
-    """`power_idle` and `energy_period`: another benchmark's, unless the load drew too little to use those."""
+    """`power_idle` and `energy_period`: another benchmark's, unless the load drew little more than idle power."""
     known = _rested(job)
     if known is not None and not near_idle(load, known):
         return known

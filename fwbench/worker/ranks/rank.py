@@ -73,7 +73,7 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, send: Send, began: floa
     gpu = nvml.find(number=own_gpu(star)) if job["workload"]["device"] == "gpu" else None
     mine = pin(star, host, gpu.near() if isinstance(gpu, nvml.Gpu) else set())
     if job["threads"] and mine:
-        # Only this rank knows its CPUs, so the client has not set its number of threads.
+        # Only here are the rank's CPUs known, and with them its number of threads.
         threads = len(mine)
         os.environ.update({"OMP_NUM_THREADS": str(threads), **lane.variables(threads, job["workload"]["device"])})
     star.watch()
