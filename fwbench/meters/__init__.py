@@ -1,1 +1,1 @@
-"""What is read from a running program. A meter that has nothing to read says why."""
+"""Meters of a running program: time, memory and energy. A meter that cannot read gives the reason."""

@@ -1,7 +1,7 @@
-"""How fast this machine can be: what a lane's libraries reach in matrix products, a convolution and a copy.
+"""The highest rates that a lane's libraries reach on this machine: matrix products, a convolution and a copy.
 
-A row of a report is held against the best that any lane reached, not against its own lane's, which is no limit:
-PyTorch's convolutions beat its matrix products on AMD's CPUs.
+A report compares a row with the best rate of all lanes. The rates of the row's own lane are no limit: PyTorch's
+convolutions beat its matrix products on AMD's CPUs.
 """
 
 from collections.abc import Callable
@@ -19,21 +19,21 @@ from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 
-# Sides of square matrices. A small product is over before anybody else gets onto a core, and a large one gives many
-# cores something to do, so several sizes are tried, and the best counts.
+# Sides of square matrices. A small product ends before another process takes its core; a large one keeps many cores
+# busy. So several sizes are tried, and the best counts.
 _SIDES = {"cpu": (512, 1024, 2048, 4096, 8192), "gpu": (4096, 8192)}
-# Seconds that a product may take, judged by the rate of the previous size; a longer one is not begun.
+# Longest product in seconds, estimated from the previous size's rate; a longer one is not begun.
 _LONGEST = 0.1
-# Calls, and seconds, of each: a single call may share its core with another process.
+# Fewest calls, and fewest seconds, of each operation: a single call may share its core with another process.
 _CALLS, _SECONDS = 5, 0.1
 
-# The convolution in the middle of ResNet-50, of as many images as take 20 ms at the best product's rate.
+# The convolution in the middle of ResNet-50, on as many images as take 20 ms at the best product's rate.
 _PIXELS, _CHANNELS, _KERNEL = 28, 256, 3
 _CONVOLUTION, _MOST_IMAGES = 0.02, 128
 
-# Least and most bytes of a copy. It takes four times the last cache, as STREAM asks for; but a virtual machine may
-# report the cache of a whole host, and a part of the memory must suffice. On a GPU a copy must take far longer than a
-# call costs: an H200 copies 256 MiB in 0.12 ms, and a call in JAX adds 0.06 ms.
+# Fewest and most bytes of a copy. STREAM asks for four times the last cache; but a virtual machine may report the cache
+# of its whole host, so the copy also has a largest size, and a largest share of the memory. On a GPU a copy must take
+# far longer than the overhead of a call: an H200 copies 256 MiB in 0.12 ms, and a call in JAX adds 0.06 ms.
 _LEAST, _MOST, _MOST_ON_GPU = 64 * 2**20, 256 * 2**20, 4 * 2**30
 _CACHES, _OF_MEMORY = 4, 16
 
@@ -42,7 +42,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class _Rate:
-    """The fastest of some calls: its operations or bytes a second, its size and its library."""
+    """The rate of the fastest of `calls` calls, in operations or bytes a second; the operation; its library."""
 
     rate: float
     what: str
@@ -51,14 +51,16 @@ class _Rate:
 
 
 def ceilings(framework: Framework, workload: Workload, clock: Clock, highest: float | None = None) -> dict[str, Metric]:
-    """What a lane reaches in the workload's precision and on its device, after a build; nothing of a lane that offers
-    nothing to try.
+    """Measure the highest rates of a lane's libraries, in the workload's precision and on its device.
+
+    Called after a build. Empty for a lane that offers no operation.
 
     Args:
-        highest: the `compute_ceiling` that another lane has reached on this machine. Then this lane has its largest
-            product alone, and a ceiling only if that is faster. XLA compiles each operation for seconds on a GPU.
+        highest: the `compute_ceiling` that another lane has reached on this machine. This lane then tries its largest
+            product alone, and has a ceiling only if that is faster: XLA compiles each operation for seconds on a GPU.
 
-    What cannot be had, as for want of memory, is absent with its reason: what has been timed must not be lost with it.
+    If an operation fails, for instance for lack of memory, its metric is unavailable with the reason, so that times
+    already measured are not lost.
     """
     processor = cpu_vendor() if workload.device == "cpu" else "the GPU"
     metrics: dict[str, Metric] = {}
@@ -89,24 +91,24 @@ def ceilings(framework: Framework, workload: Workload, clock: Clock, highest: fl
 
 
 def matrices(side: int) -> tuple[Array, Array]:
-    """Two square matrices, the same everywhere."""
+    """Two square matrices of random numbers, the same in every lane."""
     rng = np.random.default_rng(0)
     return rng.random((side, side), dtype=np.float32), rng.random((side, side), dtype=np.float32)
 
 
 def images_and_kernel(images: int) -> tuple[Array, Array]:
-    """What is convolved: images in NHWC, and a kernel (out, in, height, width)."""
+    """The operands of the convolution: images in NHWC, and a kernel (out, in, height, width)."""
     rng = np.random.default_rng(0)
     kernel = rng.random((_CHANNELS, _CHANNELS, _KERNEL, _KERNEL), dtype=np.float32)
     return rng.random((images, _PIXELS, _PIXELS, _CHANNELS), dtype=np.float32), kernel
 
 
 def copied(cache: int, memory: int) -> int:
-    """How many bytes a copy takes so that no cache holds them.
+    """The size of a copy in bytes, so large that no cache holds it.
 
     Args:
         cache: bytes of the last cache.
-        memory: of the machine, in bytes.
+        memory: bytes of the machine's memory.
     """
     return min(max(_LEAST, _CACHES * cache), _MOST, memory // _OF_MEMORY)
 
@@ -151,7 +153,7 @@ def _copy(framework: Framework, workload: Workload, clock: Clock) -> _Rate | Non
 
 
 def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Rate:
-    """The rate of the fastest of several calls, as every disturbance makes a call slower."""
+    """The rate of the fastest of several calls: every disturbance makes a call slower."""
     call, library = offered
     # The first call starts threads, touches memory, and may tune.
     call()

@@ -1,4 +1,4 @@
-"""Device time: how long a call keeps a GPU busy, by the framework's profiler.
+"""Device time: the seconds for which a call keeps a GPU busy, by the framework's profiler.
 
 A call that takes far longer than its device time waits for the host, which starts kernels one by one.
 """
@@ -17,7 +17,7 @@ def device_time(program: Program) -> Metric:
     """Seconds of a call in which the device computes or copies for it.
 
     Args:
-        program: warm. It makes some calls under the profiler, which takes memory.
+        program: compiled and warm. It makes some calls under the profiler, which takes memory.
     """
     source = f"the framework's profiler, {_CALLS} calls"
     try:
@@ -29,7 +29,7 @@ def device_time(program: Program) -> Metric:
 
 
 def busy(spans: Iterable[Span]) -> float:
-    """Seconds in which at least one of these spans lasts."""
+    """Seconds covered by at least one of these spans."""
     total, until = 0.0, float("-inf")
     for begin, end in sorted((span.start, span.start + span.seconds) for span in spans):
         total += max(0.0, end - max(begin, until))

@@ -1,11 +1,11 @@
-"""Energy: joules per sample, with and without what the device draws when idle.
+"""Energy: joules per sample, with and without the share of idle power.
 
     |<- steps of the throughput pass ->| |<- settle, poll ->|<-- idle -->|
     begun                            e1 | e2
 
-A counter moves in steps (on an H200 every 100 ms), so that a reading is up to a step old. Windows therefore begin when
-the counter has just moved, and end at its last move before their work ends (e1). Nobody sees that move: it is the next
-one (e2) less one step. Polling tells how long a step lasts; a window of few steps is refused.
+A counter moves in steps (on an H200 every 100 ms), so a reading is up to one step old. A window therefore begins when
+the counter has just moved, and ends at its last move before the work ends (e1). No poll sees that move: its time is
+that of the next move (e2) minus one step. Polling measures the length of a step; a window of few steps is refused.
 """
 
 import itertools
@@ -23,17 +23,17 @@ from fwbench.meters.latency import Clock
 from fwbench.record.files import content
 from fwbench.record.measurement import Metric, unavailable
 
-# Steps of the counter that a window needs: with fewer, a window over several devices could be off by more than a tenth
+# Fewest steps of the counter in a window. With fewer, a window over several devices could be off by more than a tenth
 # at either end.
 _STEPS = 10
-# However small the steps: a device takes tenths of a second to reach the power of its load.
+# Fewest seconds of a window, however short the steps: a device takes tenths of a second to reach its load's power.
 SHORTEST_WINDOW = 1.0
 # Seconds of polling before the idle window, while the device settles.
 POLLING = 1.0
-# Times idle power from which on another benchmark's idle power will do: it was within 3 % in an H100's run, which is
-# then at most 5 % of what is left without the idle share.
+# A load of so many times the idle power may use another benchmark's idle power. In an H100's run idle powers agreed
+# within 3 %, which is then at most 5 % of the power without the idle share.
 _CLEAR = 1.6
-# Seconds of sleep between two polls. On an H200 in a virtual machine, a reading takes 3.5 ms on top.
+# Seconds of sleep between two polls. On an H200 in a virtual machine, the reading itself takes another 3.5 ms.
 _BETWEEN = 0.001
 
 
@@ -44,10 +44,10 @@ class Counter(TypingProtocol):
 
     @property
     def fault(self) -> str:
-        """Why a reading has shown that the counter is wrong; empty as long as none has."""
+        """The error that a reading has shown in the counter, as one sentence; empty if none has."""
 
     def read(self) -> float:
-        """Joules since some fixed moment."""
+        """Joules since a fixed moment."""
 
 
 class NvmlCounter:
@@ -61,10 +61,10 @@ class NvmlCounter:
         self.fault = ""
 
     def read(self) -> float:
-        """Joules since the driver was loaded; if reading fails, the last reading, and `fault` gives the reason."""
+        """Joules since the driver was loaded. If reading fails: the last reading, and the reason in `fault`."""
         try:
             now = self._gpu.energy()
-        except Exception as error:  # pynvml's own hierarchy: what has been timed must not be lost with it
+        except Exception as error:  # any of pynvml's; times already measured must not be lost
             self.fault = f"the GPU's energy counter could not be read ({error})"
             return self._last
         if now < self._last:
@@ -79,7 +79,7 @@ class SummedCounter:
     """The counters of several devices that one process uses.
 
     Attributes:
-        parts: what each of them stood at, at each reading.
+        parts: the readings of all counters, at the last reading and the one before.
     """
 
     def __init__(self, counters: Sequence[Counter]) -> None:
@@ -89,7 +89,7 @@ class SummedCounter:
 
     @property
     def fault(self) -> str:
-        """The fault of the first part that has one."""
+        """The fault of the first counter that has one; empty if none has."""
         return next((each.fault for each in self._counters if each.fault), "")
 
     def read(self) -> float:
@@ -130,11 +130,11 @@ class RaplCounter:
 def counter(
     device: str, powercap: Path = Path("/sys/class/powercap"), number: int = 0, count: int = 1
 ) -> Counter | Absent:
-    """The energy counter of the device that computes, or one sentence on why there is none.
+    """The energy counter of the device that computes, or the reason why there is none, as one sentence.
 
     Args:
-        number: of the GPU among those that CUDA sees.
-        count: of GPUs from there on, where several compute.
+        number: number of the first GPU, among those that CUDA sees.
+        count: number of GPUs that compute, from that one on.
     """
     if device == "gpu" and count > 1:
         counters = [counter(device, powercap, number + index) for index in range(count)]
@@ -146,10 +146,10 @@ def counter(
             return gpu
         try:
             gpu.energy()
-        except Exception as error:  # pynvml's own hierarchy, which exists only where pynvml does
+        except Exception as error:  # pynvml's exceptions exist only where pynvml is installed
             return Absent(f"{gpu.name} has no energy counter ({error})")
         return NvmlCounter(gpu)
-    # `psys` lies beside the packages; it covers the whole board and so contains them.
+    # The zone `psys`, beside the packages, is left out: it covers the whole board and so contains them.
     packages = [zone for zone in sorted(powercap.glob("*-rapl:*")) if content(zone / "name").startswith("package-")]
     if not packages:
         return Absent("this CPU or virtual machine shows no RAPL energy counters")
@@ -163,10 +163,10 @@ def counter(
 
 
 def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> Metric:
-    """Poll a counter for a second to find how often it moves: `energy_period`, the median, in seconds.
+    """Poll a counter for a second; return `energy_period`, the median seconds between two of its moves.
 
     Args:
-        meter: the counter, or why there is none.
+        meter: the counter, or the reason why there is none.
         clock: seconds.
         sleep: lets seconds pass.
     """
@@ -184,10 +184,10 @@ def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = 
 def moves(
     meter: Counter, seconds: float, clock: Clock, sleep: Callable[[float], None] = time.sleep
 ) -> list[tuple[float, float]]:
-    """When polls saw the counter move, in seconds, and the joules that it then showed.
+    """Poll a counter; return the time of each move that a poll saw, in seconds, and the joules after it.
 
     Args:
-        seconds: to poll for.
+        seconds: length of polling.
     """
     end, moved = clock() + seconds, []
     move = _next_move(meter, meter.read(), end, clock, sleep)
@@ -200,7 +200,7 @@ def moves(
 def _next_move(
     meter: Counter, last: float, end: float, clock: Clock, sleep: Callable[[float], None]
 ) -> tuple[float, float] | None:
-    """When polls see the counter leave its last reading, and the joules that it then shows; None if not until `end`."""
+    """Poll until the counter leaves its last reading; return the time and the joules; None if not until `end`."""
     while clock() < end:
         sleep(_BETWEEN)
         now = meter.read()
@@ -210,7 +210,7 @@ def _next_move(
 
 
 def too_short(seconds: float, period: Metric) -> str:
-    """Why a window says nothing with a counter of this `energy_period`; empty where it is long enough."""
+    """The reason why a counter of this `energy_period` cannot measure a window; empty if it can."""
     if period.value is None:
         return period.reason or ""
     needed = max(SHORTEST_WINDOW, _STEPS * period.value)
@@ -223,12 +223,12 @@ def too_short(seconds: float, period: Metric) -> str:
 
 
 class Drawn(NamedTuple):
-    """What a counter says of a window.
+    """The joules and seconds of a window, by a counter.
 
     Attributes:
-        joules: from the move at which it began to its last move in the window.
-        seconds: from the same move to the first one after the window; of several devices, to the window's end.
-        step: 1 where that move is one step too late, else 0.
+        joules: from the move at which the window began to the last move in the window.
+        seconds: from the same first move to the first move after the window; for several devices, to the window's end.
+        step: 1 if `seconds` ends one step too late, else 0.
     """
 
     joules: float
@@ -236,10 +236,10 @@ class Drawn(NamedTuple):
     step: int
 
     def power(self, period: float) -> float:
-        """Watts; NaN where the counter stood still.
+        """Watts; NaN if the counter stood still.
 
         Args:
-            period: of the counter, in seconds.
+            period: length of the counter's step, in seconds.
         """
         seconds = self.seconds - self.step * period
         return self.joules / seconds if seconds > 0 else math.nan
@@ -252,14 +252,14 @@ def drawn(
     sleep: Callable[[float], None] = time.sleep,
     devices: int = 1,
 ) -> Drawn | None:
-    """Read a counter around a window; None where there is none.
+    """Read a counter around a window; None if there is no counter.
 
     Args:
-        meter: the counter, or why there is none.
+        meter: the counter, or the reason why there is none.
         spend: fills the window.
         clock: seconds.
         sleep: lets seconds pass.
-        devices: that the counter covers. Of several, which move at different moments, it is read as it is.
+        devices: number of devices that the counter covers. Several move at different moments, so no move is awaited.
     """
     if isinstance(meter, str):
         spend()
@@ -274,7 +274,7 @@ def drawn(
 def _moved(
     meter: Counter, devices: int, clock: Clock, sleep: Callable[[float], None], last: float | None = None
 ) -> tuple[float, float]:
-    """When polls see the counter leave its last reading, and what it then shows; of several devices at once."""
+    """Wait until the counter leaves its last reading; return the time and the joules. For several devices: at once."""
     last = meter.read() if last is None else last
     if devices > 1:
         return clock(), last
@@ -284,11 +284,11 @@ def _moved(
 def resting(
     meter: Counter | str, window: float, clock: Clock, sleep: Callable[[float], None] = time.sleep, devices: int = 1
 ) -> dict[str, Metric]:
-    """`power_idle`, in watts, and the counter's `energy_period`, in seconds.
+    """Measure `power_idle`, in watts, and the counter's `energy_period`, in seconds.
 
     Args:
         meter, clock, sleep, devices: as in `drawn`.
-        window: seconds to read the counter for.
+        window: length of the idle window in seconds.
     """
     step = period(meter, clock, sleep)
     reason = too_short(window, step)
@@ -312,11 +312,11 @@ def of_a_call(
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Metric:
-    """Joules of a call, with what the device draws when idle.
+    """Joules of a call, including the share of idle power.
 
     Args:
-        meter: the counter of one device, or why there is none.
-        spend: makes calls for so many seconds or more; returns how many, and the seconds that they took.
+        meter: the counter of one device, or the reason why there is none.
+        spend: makes calls for at least so many seconds; returns their number, and the seconds that they took.
         clock: seconds.
         sleep: lets seconds pass.
     """
@@ -335,7 +335,7 @@ def of_a_call(
 
 
 def near_idle(load: Drawn | None, rest: Mapping[str, Metric]) -> bool:
-    """Whether a load draws so little that idle power from another moment would say little of the difference."""
+    """True if a load draws so little above idle power that idle power from another moment is too inaccurate."""
     idle, period = rest["power_idle"].value, rest["energy_period"].value
     return load is not None and idle is not None and load.power(period or 0.0) < _CLEAR * idle
 
@@ -346,10 +346,10 @@ def energy(
     """Energy of a sample, and the power while calls run.
 
     Args:
-        meter: the counter, or why there is none.
-        load: of calls, with as many in the queue as throughput has.
-        rest: of `resting`.
-        per_sample: seconds of a sample in these calls.
+        meter: the counter, or the reason why there is none.
+        load: the window of these calls, queued as deep as for throughput.
+        rest: the metrics of `resting`.
+        per_sample: seconds per sample in these calls.
         window: seconds of these calls.
         what: the calls, in words.
 
@@ -364,7 +364,7 @@ def energy(
     if reason or load is None or idle.value is None:
         return _untold(reason or "", step)
     power = load.power(step.value or 0.0)
-    # A counter that no longer moves has made it NaN.
+    # A counter that no longer moves makes the power NaN.
     if not (load.joules > 0 and power > 0):
         return _untold("the energy counter went back, or stood still while the program ran", step)
     source = f"{meter.name}; {window:.1f} s, {what}"

@@ -1,9 +1,9 @@
-"""Epochs of training: the loop, and where its time goes.
+"""Epochs of training: the loop, and the shares of its time.
 
     one epoch   wait | step | wait | step | ... | wait | evaluate | wait | evaluate | ...
 
-Each step is waited for before the next batch is asked for, so a second belongs to one share alone: time spent waiting
-for data is time in which the device had nothing to do. Loaders that read ahead do so during the steps.
+The loop waits for a step's end before it asks for the next batch, so every second belongs to one share: while the loop
+waits for data, the device has nothing to do. Loaders that read ahead do so during the steps.
 """
 
 import math
@@ -18,8 +18,8 @@ from fwbench.meters.energy import Counter, too_short
 from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric, unavailable
 
-# Seconds after which a counter is read within an epoch too: RAPL's start again at 65 kJ, after a minute or more at full
-# load, and of several restarts between two readings only one can be noticed.
+# Seconds after which the counter is read within an epoch, too. RAPL's counters wrap around at 65 kJ, after a minute or
+# more at full load, and of several wrap-arounds between two readings only one would be noticed.
 _LONGEST_UNREAD = 20.0
 
 
@@ -29,14 +29,14 @@ class Epoch:
 
     Attributes:
         seconds: the whole epoch.
-        training: of these, until validation began.
-        waiting: of the whole, for batches of either split.
+        training: from the epoch's start until validation began.
+        waiting: for batches of either split.
         computing: training steps, the first epoch's compilation included.
         evaluating: validation, without the wait for its batches.
-        samples: trained on.
-        train_loss, train_top1: mean over the epoch's steps, each of them before its update.
-        validation: loss and accuracy after the epoch; None where the data has no such split.
-        energy: joules of the device; None without a counter, and in a record also where the epoch was too short for it.
+        samples: number of samples trained on.
+        train_loss, train_top1: means over the epoch's steps, each taken before the step's update.
+        validation: loss and accuracy after the epoch; None if the data has no such split.
+        energy: joules of the device; None without a counter, and in a record also if the epoch was too short for it.
     """
 
     seconds: float
@@ -64,11 +64,11 @@ class Epochs:
     """Trains a program on data, epoch by epoch.
 
     Args:
-        program: built, not yet compiled: the first epoch pays for that.
+        program: built, not yet compiled: the first epoch includes compilation.
         data: has a split `train`.
         batch_size: of training and of evaluation.
         clock: seconds.
-        counter: of the device's energy, if there is one.
+        counter: the device's energy counter, if there is one.
     """
 
     def __init__(self, program: Trainer, data: Data, batch_size: int, clock: Clock, counter: Counter | None) -> None:
@@ -81,10 +81,10 @@ class Epochs:
         self.training = Training()
 
     def run(self, prepare: Callable[[], Any] = lambda: None) -> None:
-        """One epoch.
+        """Run one epoch.
 
         Args:
-            prepare: done first and counted as computing.
+            prepare: called first; its time counts as computing.
 
         Raises:
             ArithmeticError: the loss is no longer finite, so that accuracy would mean nothing.
@@ -135,7 +135,7 @@ class Epochs:
         )
 
     def test(self) -> Scores | None:
-        """Loss and accuracy on the split `test`, None where the data has none."""
+        """Loss and accuracy on the split `test`; None if the data has no such split."""
         return self._evaluate("test")[0] if "test" in self._data.sizes else None
 
     def _evaluate(self, split: str) -> tuple[Scores, float, float]:
@@ -168,19 +168,19 @@ class Epochs:
 def fitting(
     epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | str, period: Metric
 ) -> dict[str, Metric]:
-    """What a training says in single numbers.
+    """Summarise a training in single numbers.
 
     Args:
         epochs: at least one.
-        tested: on the split `test`.
-        counter: of energy, or why there is none.
+        tested: the scores on the split `test`.
+        counter: the energy counter, or the reason why there is none.
         period: the counter's `energy_period`.
 
     Returns:
-        `first_epoch_time` and, over the epochs after it, medians: `epoch_time`, its shares `epoch_wait_time`,
+        `first_epoch_time`. Medians over the later epochs: `epoch_time`, its shares `epoch_wait_time`,
         `epoch_compute_time` and `epoch_evaluation_time`, and `throughput`, samples trained on over the time until
-        validation began; and the mean `epoch_energy`. Of the last epoch: `train_loss`, `train_top1` and what validation
-        and test found. A single epoch has no later ones.
+        validation began. The mean over the later epochs: `epoch_energy`. Of the last epoch: `train_loss`, `train_top1`
+        and the scores of validation and test. Without later epochs their metrics are unavailable.
     """
     last, steady = epochs[-1], epochs[1:]
     of_steady = f"median of the {len(steady)} epochs after the first"
@@ -215,12 +215,12 @@ def fitting(
 
 
 def resolved(epoch: Epoch, period: Metric) -> Epoch:
-    """An epoch without its energy, if a counter of this `energy_period` moves too seldom to tell that."""
+    """The epoch; without its energy if a counter of this `energy_period` moves too seldom to measure it."""
     return replace(epoch, energy=None) if too_short(epoch.seconds, period) else epoch
 
 
 def _energy(steady: Sequence[Epoch], counter: Counter, period: Metric, only_one: str) -> Metric:
-    """Mean energy of an epoch. One may end before the counter moves; over all at most one step is missed."""
+    """Mean energy of an epoch. An epoch may end before the counter moves; all epochs together miss at most one step."""
     source = f"{counter.name}; mean of the {len(steady)} epochs after the first"
     seconds = sum(epoch.seconds for epoch in steady)
     if not steady:

@@ -1,4 +1,4 @@
-"""How many floating-point operations a call needs, counted alike for every lane."""
+"""Floating-point operations that a call needs, counted alike for every lane."""
 
 from fwbench.frameworks.contract import Program
 from fwbench.frameworks.faults import first_line
@@ -6,8 +6,8 @@ from fwbench.models import Model
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 
-# Forward passes that a call is worth, by mode. A backward pass has two matrix products for each of the forward pass
-# (Kaplan et al., arXiv:2001.08361, section 2.1), and what rematerialisation computes again is not counted, as in the
+# Cost of a call in forward passes, by mode. A backward pass has two matrix products for each of the forward pass
+# (Kaplan et al., arXiv:2001.08361, section 2.1). Operations that rematerialisation repeats are not counted, as in the
 # model FLOPs utilisation of PaLM (Chowdhery et al., arXiv:2204.02311, appendix B).
 PASSES = {"inference": 1, "train_step": 3}
 
@@ -15,8 +15,8 @@ PASSES = {"inference": 1, "train_step": 3}
 def model_flops(workload: Workload, model: Model, program: Program) -> Metric:
     """Count a call's operations: two for each multiply-accumulate of the batch's forward pass, thrice that in training.
 
-    The model's own figure is the same in every lane. If it has none, or none for these sizes, the traced program is
-    counted, and lanes may differ.
+    The model's own figure is the same in every lane. If the model has none, or none for these sizes, the operations of
+    the traced program are counted, and lanes may differ.
     """
     passes = PASSES[workload.mode]
     times = f", {passes} times for the backward pass" if passes > 1 else ""

@@ -1,4 +1,4 @@
-"""Memory that grows with each call, long after the first ones: a program that keeps something of each."""
+"""Memory growth: the bytes that a program still adds with each call, long after the first calls."""
 
 import contextlib
 import ctypes
@@ -10,18 +10,18 @@ from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric, unavailable
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-# Seconds between two looks, which take some microseconds while nothing is timed.
+# Seconds between two looks at the memory. A look takes some microseconds, while nothing is timed.
 _BETWEEN = 0.01
-# Growth is looked for in the last half of the looks, in so many parts: in each it must go on at this share of the
-# whole half's rate. A heap that settles grows in the first calls, or once.
+# Growth is judged by the last half of the looks, cut into `_PARTS` parts. In each part memory must grow at a rate of at
+# least `_STEADY` times the half's. A heap that settles grows in the first calls, or once.
 _PARTS, _STEADY = 3, 0.5
-# The fewest looks in that half, and calls. In fewer two passes are enough to seem a growth: calls that wait in a queue
-# hold memory, too.
+# Fewest looks, and fewest calls, in that half. Over fewer, two passes could look like growth, as calls that wait in a
+# queue hold memory, too.
 _LEAST_LOOKS, _LEAST_CALLS = 2 * _PARTS, 32
-# Bytes of a call, and of all calls in that half, below which growth is the harness's own or the kernel's rounding.
+# Bytes a call, and bytes over that half, below which growth is the harness's own or the kernel's rounding.
 _CALL, _ALL = 1024, 2**20
 
-# Calls so far, and bytes by what tells them.
+# Calls so far, and bytes by the name of their source.
 Look = tuple[int, dict[str, float]]
 
 
@@ -29,11 +29,11 @@ class Growth:
     """Looks at the memory of a process from time to time while a program makes calls.
 
     Args:
-        in_use: bytes that the device's allocator has given out; None: there is none.
-        host: bytes of this process by what tells them.
+        in_use: bytes that the device's allocator has given out; None: there is no such allocator.
+        host: bytes of this process by the name of their source.
 
     Attributes:
-        calls: so many were made.
+        calls: number of calls made so far.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Growth:
         self._looks: list[Look] = []
 
     def lap(self, calls: int) -> None:
-        """So many more calls were made; looks if it is time."""
+        """Count these further calls; look at the memory if a look is due."""
         self.calls += calls
         now = self._clock()
         if now >= self._due:
@@ -54,7 +54,7 @@ class Growth:
             self._due = now + _BETWEEN
 
     def read(self) -> Metric:
-        """`memory_growth`: bytes by which memory grew with each call; 0 where it did not go on growing."""
+        """`memory_growth`: bytes by which memory grew with each call; 0 if the growth did not go on."""
         half = self._looks[len(self._looks) // 2 :]
         calls = half[-1][0] - half[0][0] if half else 0
         source = f"{len(half)} looks at the memory of the last {calls} calls"
@@ -66,7 +66,7 @@ class Growth:
 
 
 def _rate(looks: Sequence[tuple[int, float]]) -> float:
-    """Bytes a call, 0 where they did not become more in each part."""
+    """Growth in bytes a call; 0 if memory did not grow in each part."""
     (first, least), (last, most) = looks[0], looks[-1]
     if last == first or most - least < _ALL:
         return 0.0
@@ -92,7 +92,7 @@ def _of_this_process() -> dict[str, float]:
     told = {}
     with contextlib.suppress(OSError), open("/proc/self/statm", "rb", buffering=0) as file:
         told["resident memory"] = float(file.read().split()[1]) * _PAGE
-    # What is freed stays resident, so that what is kept shows late there. Another libc has no such function.
+    # Freed memory stays resident, so growth shows late in resident memory. Only glibc has `mallinfo2`.
     with contextlib.suppress(OSError, AttributeError):
         allocated = ctypes.CDLL("libc.so.6").mallinfo2
         allocated.restype = _Allocated

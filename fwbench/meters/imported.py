@@ -1,4 +1,4 @@
-"""Frameworks of other lanes that a process has imported, as a stray `import torch` in a network of JAX's does."""
+"""Frameworks of other lanes that a process has imported, for instance by a stray `import torch` in a JAX network."""
 
 import dataclasses
 from collections.abc import Container, Mapping, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Metric
 
-# Metrics in which the memory of such a framework counts. A device's allocator counts the lane's own framework alone.
+# Metrics that include the memory of such a framework. A device's allocator counts the lane's own framework alone.
 _HOLDING = ("host_initial_memory", "host_peak_memory")
 
 
@@ -14,9 +14,9 @@ def also_imported(lane: Lane, before: Container[str], now: Container[str]) -> li
     """The frameworks of other lanes that a lane's process has imported.
 
     Args:
-        before: names of the modules that it had before any of the user's. A framework may import another one wherever
-            that is installed, as TensorFlow does JAX.
-        now: names of those that it has now.
+        before: names of the modules that were loaded before any of the user's. A framework may import another one that
+            is installed, as TensorFlow imports JAX.
+        now: names of the modules that are loaded now.
     """
     others: dict[str, str] = {}
     for other in LANES.values():
@@ -30,7 +30,7 @@ def also_imported(lane: Lane, before: Container[str], now: Container[str]) -> li
 
 
 def with_others(metrics: Mapping[str, Metric], others: Sequence[str]) -> dict[str, Metric]:
-    """The metrics of a process that holds other frameworks too: its own one needs at most the memory that was read."""
+    """The metrics of a process that holds other frameworks, too: its memory is an upper bound for its own framework."""
     return {
         name: dataclasses.replace(metric, source=f"{metric.source}, {' and '.join(others)} among them", at_most=True)
         if name in _HOLDING and metric.value is not None

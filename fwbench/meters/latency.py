@@ -10,10 +10,10 @@ from fwbench.record.quantiles import quantile
 from fwbench.suite.profiles import Protocol
 
 Clock = Callable[[], float]
-# Called when a pass begins, with 0, and after calls whose end was waited for, with their number; nothing is timed then.
+# Called with 0 when a pass begins, and with the number of calls after each wait for calls. Nothing is timed meanwhile.
 Lap = Callable[[int], None]
 
-# A program of microseconds would otherwise fill the record; more rounds than this add nothing about one process.
+# Most rounds. A program of microseconds would otherwise fill the record; further rounds of one process add nothing.
 MAX_ROUNDS = 10_000
 
 # Samples needed for the sample maximum to bound the percentile from above with 95 % confidence:
@@ -24,9 +24,9 @@ SAMPLES_NEEDED = {p: math.ceil(math.log(0.05) / math.log(p / 100)) for p in (50,
 def latencies(program: Program, protocol: Protocol, clock: Clock, lap: Lap = lambda calls: None) -> list[float]:
     """Time calls one by one until the protocol has enough of them.
 
-    Stops after `min_rounds` once `max_time` has passed or, where a `precision` is asked for, once the margin of error
-    of the mean is within it; at `MAX_ROUNDS` in any case. Where so many calls are too few for the 95th percentile, and
-    at their pace those that it needs take no longer than `percentile_time`, it goes on to these.
+    Makes at least `min_rounds` calls. If a `precision` is asked for, stops once the mean's margin of error is within
+    it. Otherwise stops once `max_time` has passed, or at `MAX_ROUNDS`; but if these calls are too few for the 95th
+    percentile, it goes on to the number needed, provided that so many take at most `percentile_time` at this pace.
 
     Returns:
         Seconds of each call, in order.
@@ -58,7 +58,7 @@ class _Enough:
         self._mean = self._squares = 0.0
 
     def __call__(self, sample: float, spent: float) -> bool:
-        """Whether to stop after a call that took `sample` seconds; `spent` is the time so far."""
+        """True if the pass may stop after a call that took `sample` seconds; `spent` is the time so far."""
         protocol = self._protocol
         self._n += 1
         n = self._n
@@ -78,7 +78,7 @@ class _Enough:
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, Metric]:
-    """`latency_p50`, `latency_p95`, `latency_p99` in seconds, each only where the number of samples supports it.
+    """`latency_p50`, `latency_p95`, `latency_p99` in seconds, each only if there are enough samples for it.
 
     Each is the time of one of the calls (`fwbench.record.quantiles`).
     """
@@ -94,9 +94,10 @@ def percentiles(samples: Sequence[float]) -> dict[str, Metric]:
 
 
 def drift(samples: Sequence[float]) -> Metric:
-    """By how much calls became slower (below 0: faster), as when a processor heats up and lowers its clock rate.
+    """The relative slowdown of calls during the pass; below 0 they became faster.
 
-    From the median of the first third of them to that of the last third.
+    Compares the median of the last third of the calls with that of the first third. A processor that heats up lowers
+    its clock rate.
     """
     source = f"synchronised calls, n={len(samples)}"
     if len(samples) < SAMPLES_NEEDED[95]:

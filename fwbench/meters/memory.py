@@ -19,8 +19,8 @@ _PROC = Path("/proc/self")
 # Linux keeps resident memory in a counter that each CPU updates in steps of up to 64 pages (lib/percpu_counter.c).
 _IMPRECISION = 64 * os.sysconf("SC_PAGE_SIZE") * (os.cpu_count() or 1)
 
-# Seconds. A thread of XLA's frees a call's buffer some time after the result is ready; what it still held when the heap
-# was trimmed would count beside the next call's own.
+# Seconds of waiting. A thread of XLA's frees a call's buffer some time after the result is ready; a buffer still held
+# when the heap is trimmed would count beside the next call's own.
 _GIVEN_BACK = 0.05
 
 
@@ -36,21 +36,21 @@ def memory(
     """Do some work and read the peaks.
 
     Args:
-        work: what to do, to its end: a step, or a whole training.
-        number: of the GPU among those that CUDA sees.
-        count: of GPUs from there on, where several compute; a metric is then the largest of any of them.
-        sleep: waits so many seconds, until threads of the program have freed what they hold.
+        work: does the work and waits for its end: a step, or a whole training.
+        number: number of the first GPU, among those that CUDA sees.
+        count: number of GPUs that compute, from that one on; a metric is then the largest of any of them.
+        sleep: waits so many seconds, in which threads of the program free their memory.
 
     Returns, all in bytes:
-        `device_initial_memory`, `device_peak_memory`: what the framework had of its device allocator before, and at
-            its peak. Where the allocator's peak cannot be reset and the work does not raise it, as it was higher
-            before, while kernels were tuned perhaps, the work's own is at most that.
-        `program_memory`: what the compiler says the program needs.
-        `process_device_memory`: what the driver counts for this process, context and caches included.
-        `host_initial_memory`, `host_peak_memory`: resident memory of the process before and at its peak.
+        `device_initial_memory`, `device_peak_memory`: memory that the device allocator had given out before the work,
+            and at the peak. If that peak cannot be reset, and an earlier one was higher (perhaps while kernels were
+            tuned), it is an upper bound.
+        `program_memory`: the program's need, as the compiler states it.
+        `process_device_memory`: the driver's figure for this process, context and caches included.
+        `host_initial_memory`, `host_peak_memory`: resident memory of the process before the work, and at its peak.
 
     Raises:
-        ArithmeticError: a peak below its initial value, which no true meter shows.
+        ArithmeticError: a peak is below its initial value, so the meter is wrong.
     """
     sleep(_GIVEN_BACK)
     trim_heap()
@@ -115,7 +115,7 @@ def _resident(proc: Path, field: str) -> Metric:
 
 
 def process_device_memories(device: str, number: int, count: int) -> list[Metric]:
-    """What the driver counts for this process on each of some GPUs, or why it does not."""
+    """The memory of this process on each of some GPUs, by the driver, or the reason why it is unavailable."""
     return [_process_device_memory(device, number + index) for index in range(count)]
 
 

@@ -1,9 +1,9 @@
-"""What a training step of the user's own computes: its metrics and its state over the first steps, in sketches.
+"""Sketches of the results of a training step of the user's own: its metrics and its state over the first steps.
 
     restart; three steps: metrics, moments, state, updates;     restart with moved weights; three steps: the same
 
-An update is what the steps have added to an array that does not begin at zero. As in `sketching`, the second run shows
-how far rounding can carry a right program, and the caller makes its last step.
+An update is the change that the steps made to an array that does not begin at zero. As in `sketching`, the second run
+shows how far rounding can change a correct program's results, and the caller makes its last step.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ from fwbench.meters.sketching import Folded, fold, moved_weights, sketches_of, s
 from fwbench.models.weights import Weights
 
 _STEPS = 3
-# Element types that are coarser than the workload's precision says, in a step that chooses its own.
+# Coarse element types, in which a step may compute whatever the workload's precision.
 _COARSE = {"bfloat16", "float16"}
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -38,9 +38,9 @@ def of_own_steps(program: _Program, weights: Callable[[], Weights], precision: s
         precision: of the workload.
 
     Yields:
-        First an empty dict, after which the caller makes a step, or the `reason` why nothing can be said. Then
+        First an empty dict, after which the caller makes a step; or the `reason` why there are no sketches. Then
         `metrics`, `moments`, `state` and `updates`, sketches as JSON; and `precision`, if the step computes in a
-        coarser one than the workload's.
+        coarse element type.
     """
     arithmetic = program.arithmetic()
     if arithmetic.random:
@@ -62,7 +62,7 @@ def of_own_steps(program: _Program, weights: Callable[[], Weights], precision: s
 
 
 def _begun(program: _Program, weights: Arrays) -> dict[str, Folded]:
-    """Restart, and fold what does not begin at zero."""
+    """Restart, and fold the arrays of the state that do not begin at zero."""
     program.restart(weights)
     return _by_role("updates", _values(program))
 
@@ -95,7 +95,7 @@ def _results(program: _Program, metrics: Arrays, before: Mapping[str, Folded]) -
 
 
 def _values(program: _Program) -> dict[str, NDArray[Any]]:
-    """The arrays of the state that do not begin at zero: all parameters' but moments."""
+    """The arrays of the state that do not begin at zero: those of parameters, without their moments."""
     leaves = program.state_leaves().items()
     return {name: array for name, array in leaves if "." in name and not role_of(name).startswith((FIRST, SECOND))}
 
@@ -108,7 +108,7 @@ def _by_role(quantity: str, arrays: Arrays) -> dict[str, Folded]:
 
 
 def _joined(quantity: str, roles: Mapping[str, Folded]) -> dict[str, Folded]:
-    """All roles' groups as one result; nothing where there are none."""
+    """All roles' groups as one result; empty if there are none."""
     if not roles:
         return {}
     names = tuple(name for folded in roles.values() for name in folded.names)

@@ -1,4 +1,4 @@
-"""A program that remembers its outputs: timed calls meet several batches, and a call on a new one shows it."""
+"""Detects a program that remembers outputs: timed calls take several batches in turn, and later calls take new ones."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -16,18 +16,18 @@ from fwbench.record.workload import Workload
 
 Batch = Mapping[str, NDArray[Any]]
 
-# Timed calls take so many batches in turn if the further ones are no larger than this: caches hold them all, and no
-# peak of memory shows them. As many are drawn that no call has met, up to a larger size, when all is timed.
+# Timed calls take `_BATCHES` batches in turn if all but the first have at most `_TURNING` bytes: caches hold them all,
+# and no memory peak shows them. After all timing as many unseen batches are drawn, up to the larger size `_UNSEEN`.
 _BATCHES = 3
 _TURNING, _UNSEEN = 2**20, 2**26
-# A call on inputs that the program has not met is that of a program that remembers if it takes so many times as long.
-# A right program may find new inputs in slower memory, but computes all the same.
-# It must do so in each of some trials, as other load can make some calls slow.
+# A program remembers outputs if a call on unseen inputs takes more than `_FACTOR` times as long as a timed call. A
+# correct program may find new inputs in slower memory, but it computes in every call. The call must take so long in
+# each of `_TRIALS` trials, as other load can make some calls slow.
 _FACTOR, _TRIALS = 5.0, 3
 
 
 def vary(program: Program, model: Model, workload: Workload) -> int:
-    """Let the calls of a program take several batches in turn where that costs nothing; return how many they take."""
+    """Let the calls of a program take several batches in turn if that costs nothing; return the number of batches."""
     if not isinstance(program, Rotating):
         return 1
     batches = _drawn(model, workload, 0, _TURNING)
@@ -37,21 +37,22 @@ def vary(program: Program, model: Model, workload: Workload) -> int:
 
 
 def fix(program: Program, model: Model, workload: Workload) -> None:
-    """Let all calls take the batch of the build again, and make one."""
+    """Let all calls take the batch of the build again, and make one call."""
     assert isinstance(program, Rotating)
     program.rotate([draw(model.inputs, workload.batch_size, workload.seed, model.sizes(workload.axes))])
     program.call_and_wait()
 
 
 def probe(program: Program, model: Model, workload: Workload, usual: float, clock: Clock) -> dict[str, Any]:
-    """Make calls on batches that the program has not met.
+    """Make calls on batches that the program has not seen.
 
     Args:
         usual: seconds of a timed call.
 
     Returns:
-        `follows`: whether its outputs differ where its inputs do; `remembers`, if such a call takes far longer than a
-        timed one, and than the same call once more: seconds of both. Neither where the lane has one batch alone.
+        `follows`: whether outputs differ if inputs do. `remembers`, only if a call on an unseen batch takes far longer
+        than a timed call, and than the same call once more: the seconds of these two calls. Empty if the program takes
+        one batch alone.
     """
     told: dict[str, Any] = {}
     for trial in range(1, _TRIALS + 1):
@@ -72,7 +73,7 @@ def probe(program: Program, model: Model, workload: Workload, usual: float, cloc
 
 
 def _called(program: Program, batches: Sequence[Batch], clock: Clock) -> tuple[list[float], list[NDArray[Any]]]:
-    """Seconds of a call on each batch, ascending, and the outputs; the first call also pays for what ran before it."""
+    """Seconds of a call on each batch but the first, ascending, and all outputs. The first pays for what ran before."""
     seconds, outputs = [], []
     for _ in batches:
         start = clock()
@@ -83,9 +84,12 @@ def _called(program: Program, batches: Sequence[Batch], clock: Clock) -> tuple[l
 
 
 def _drawn(model: Model, workload: Workload, first: int, most: int) -> Sequence[Batch]:
-    """Batches with these numbers, if all but one together have at most so many bytes; else the first alone.
+    """Draw `_BATCHES` batches if all but one have at most `most` bytes together; else the first alone.
 
-    A program of several devices, or one that trains, has the batch of its build alone.
+    A program on several devices, or in another mode than inference, gets one batch alone.
+
+    Args:
+        first: number of the first batch; added to the workload's seed.
     """
     sizes = model.sizes(workload.axes)
     batches = [draw(model.inputs, workload.batch_size, workload.seed + first, sizes)]

@@ -1,8 +1,8 @@
-"""Which lines of Python a call's time goes to, by samples of the main thread that a timer takes.
+"""The share of a call's time that each line of Python takes, by samples of the main thread that a timer takes.
 
-Nothing is traced, so a program of many small functions is not slowed down more than one of few large ones. What a
-function of C takes counts for the line that called it: there the sample is late, and stands for all the time since the
-one before.
+Nothing is traced, so many small functions are not slowed down more than few large ones. The time of a C function counts
+for the line that called it: the sample comes late, when the function returns, and stands for all the time since the
+sample before.
 """
 
 import signal
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-# Seconds between samples, and of sampling: a function of a percent of the time gets 40 samples.
+# Seconds between samples, and seconds of sampling: a function that takes 1 % of the time gets 40 samples.
 INTERVAL, SECONDS = 0.0005, 2.0
 
 # A function's name, its file and the line.
@@ -23,7 +23,7 @@ def sampled(run: Callable[[], object], within: CodeType, seconds: float = SECOND
 
     Args:
         run: is run for so many seconds, or once if it takes longer.
-        within: the function of which samples count, and whatever it calls.
+        within: the function in which samples count, including all that it calls.
 
     Raises:
         ValueError: this is not the main thread.

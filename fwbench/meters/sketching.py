@@ -1,16 +1,16 @@
-"""What the program that was timed computes: read back when all timing is over, and folded into sketches.
+"""Sketches of the results of the timed program, read back when all timing is over.
 
     inference    output before and after all timing, of one batch;      restart with moved weights; step: output
     training     restart; step: loss, gradients, updates, statistics;   restart with moved weights; step: the same
                  if a random layer may have caused the differences: up to seven more draws at the first weights
 
-The caller makes the step with moved weights, and may measure its memory, which saves a step.
+The caller makes the step with moved weights. It may measure that step's memory, which saves a step.
 
-An update is what a step adds to a weight. The second run shows how far rounding can carry a right program: every weight
-moves by some rounding units, and random layers draw other numbers. A result that changes much in it gets a wide bound,
-and one that changes little a narrow one.
+An update is the change of a weight in a step. The second run shows how far rounding can change a correct program's
+results: every weight moves by some rounding units, and random layers draw other numbers. A result that changes much
+gets a wide bound, and one that changes little a narrow one.
 
-The first run's results are also held against those of float64, where somebody has computed them (`errors`).
+The first run's results are also compared with those of float64, if the caller has them (`errors`).
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from fwbench.threads import on_all_cpus
 Array = NDArray[Any]
 
 # Slots of an output or a loss, and of each group of gradients, updates or statistics; and the largest number of groups
-# of each quantity. A record grows by less than 8 KiB with these.
+# of each quantity. With these a record grows by less than 8 KiB.
 _WIDE, _NARROW = 256, 3
 _GROUPS = {
     "output": 1,
@@ -45,12 +45,12 @@ _GROUPS = {
     "moments": 40,
     "state": 24,
 }
-# Slots by which two runs are compared; a sketch sums these to as few as above, so that both counts divide it.
+# Slots in which two runs are compared. A sketch sums them to the fewer slots above, so both of these counts divide it.
 _FINE = 768
-# Numbers that get their signs at once.
+# Count of numbers that get their signs at once.
 _CHUNK = _FINE << 12
 
-# Returns the folded results of float64.
+# A function that returns the folded results of float64.
 Exact = Callable[[], Mapping[str, "Folded"]]
 
 # Draws whose first losses are averaged if a training step is random.
@@ -64,7 +64,7 @@ def folded_output(program: Program, samples: int | None = None) -> dict[str, "Fo
     """Fold the output of the last call.
 
     Args:
-        samples: how many of the output's first ones are folded; None: all of it.
+        samples: number of the output's first samples to fold; None: all of it.
     """
     return _all_folded({"output": program.output()[... if samples is None else slice(samples)]}, lengths=True)
 
@@ -90,15 +90,15 @@ def of_inference(
         precision: of the workload.
         samples: as in `folded_output`.
         before: the output of the same batch before anything was timed.
-        exact: returns what float64 makes of it; None: nobody knows.
+        exact: returns the folded results of float64; None: they are unknown.
 
     Yields:
         First an empty dict, after which the caller makes a step. Then `output`, a sketch as JSON; `before`, another
-        one, if the output has changed since then; and `errors` if `exact` is given.
+        one, if the output differs from the argument `before`; and `errors` if `exact` is given.
     """
     output = folded_output(program, samples)
     weights = program.weights()
-    # Nothing says whether outputs follow weights that there are not.
+    # Without weights nothing can show whether outputs follow them.
     moves = bool(weights)
     try:
         program.restart(moved_weights(weights, precision), draw=1)
@@ -126,16 +126,16 @@ def of_training(
         program: compiled. This changes its state.
         weights: returns the weights of the build.
         precision: of the workload.
-        mean: of a value over all ranks.
+        mean: returns the mean of a value over all ranks.
         exact: as in `of_inference`.
 
     Yields:
-        First an empty dict, after which the caller makes a step. Then `loss`, `updates`, and where there are any
-        `gradients` and `statistics`: sketches as JSON. Where the loss is random, `draws`: that of several draws at the
-        same weights; else `errors` if `exact` is given.
+        First an empty dict, after which the caller makes a step. Then sketches as JSON: `loss`, `updates`, and, if
+        there are any, `gradients` and `statistics`. If the loss is random, also `draws`, the losses of several draws at
+        the same weights; else `errors` if `exact` is given.
 
     Raises:
-        NotImplementedError: the lane cannot start again.
+        NotImplementedError: the lane cannot restart.
     """
 
     def loss() -> float:
@@ -204,8 +204,8 @@ def errors(folded: Mapping[str, "Folded"], exact: Mapping[str, "Folded"]) -> dic
     deviation is at most `1 / sqrt(2 * _FINE)`, 2.6 % of it.
 
     Returns:
-        By quantity that both have, with the same names and sizes of arrays; NaN or infinity where one is not finite, or
-        the exact one is zero.
+        The distance of each quantity that both have, with the same names and sizes of arrays; NaN or infinity if a
+        number is not finite, or the exact quantity is zero.
     """
     alike = (
         (name, one, other)
@@ -236,7 +236,7 @@ class Folded:
 
     Attributes:
         norms: length of each group; NaN if `lengths` was false.
-        size: how many numbers a single array has; None if there are arrays by name.
+        size: count of numbers of a single array; None for arrays by name.
     """
 
     names: tuple[str, ...]
@@ -246,7 +246,7 @@ class Folded:
 
 
 def write(path: str, results: Mapping[str, Folded]) -> None:
-    """Write folded results to a file of NumPy's."""
+    """Write folded results to a file in NumPy's format."""
     about = {name: [folded.names, folded.size] for name, folded in results.items()}
     slots = {f"slots {name}": folded.slots for name, folded in results.items()}
     norms = {f"norms {name}": folded.norms for name, folded in results.items()}
@@ -254,7 +254,7 @@ def write(path: str, results: Mapping[str, Folded]) -> None:
 
 
 def read(path: str) -> dict[str, Folded]:
-    """Read what `write` has written."""
+    """Read folded results from a file of `write`'s."""
     with np.load(path) as stored:
         about = json.loads(stored["about"].item())
         return {
@@ -297,7 +297,7 @@ def sketches_of(results: Mapping[str, Folded], others: Sequence[Mapping[str, Fol
 
 @np.errstate(invalid="ignore")
 def _distances(one: Mapping[str, Folded], other: Mapping[str, Folded], quantity: str) -> NDArray[np.float64]:
-    """How far each group of a quantity is from the same group of another run."""
+    """The distance of each group of a quantity from the same group of another run."""
     distances: NDArray[np.float64] = np.linalg.norm(one[quantity].slots - other[quantity].slots, axis=1)
     return distances
 
@@ -344,7 +344,7 @@ def _slots(name: str, flat: Array) -> NDArray[np.float64]:
 
 
 def _signs(first: int, count: int) -> NDArray[np.float32]:
-    """Random signs: a number of them, from a position in a fixed sequence of two chunks."""
+    """`count` random signs from the position `first` of a fixed sequence of two chunks."""
     if count >= _CHUNK >> 4:
         with _MAKING_SIGNS:
             return _all_signs()[first : first + count]

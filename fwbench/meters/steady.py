@@ -1,10 +1,10 @@
-"""The start: what a user waits for until calls take their lasting time.
+"""The start: the time for which a user waits until calls take their lasting time.
 
     |<-- compile -->|<-- call -->|<-- call -->|<- call ->|<- call ->|<- call ->| ...
                                               |<-- steady: three in a row
     |<--------------- time_to_steady ------------------->|
 
-Frameworks divide this time differently: what one tunes and records while it compiles, another does in its first calls.
+Frameworks divide this time differently: one tunes and records while it compiles, another in its first calls.
 """
 
 import itertools
@@ -15,8 +15,8 @@ from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.meters.latency import MAX_ROUNDS, Clock
 from fwbench.record.measurement import Metric, unavailable
 
-# A steady call takes at most so many times the median of the latency pass, and so many of them follow each other: the
-# call before a CUDA graph is recorded may be fast, too.
+# A steady call takes at most `_FACTOR` times the median of the latency pass. So must `_IN_A_ROW` calls in a row: a call
+# before a CUDA graph is recorded may be fast, too.
 _FACTOR = 2.0
 _IN_A_ROW = 3
 
@@ -33,7 +33,7 @@ class Start:
         self._clock = clock
         self._compiling = 0.0
         self._calls: list[float] = []
-        # The last call that compiled something.
+        # Number of the last call that compiled something, from 0; -1: none did.
         self._last_compiling = -1
 
     def compile(self) -> CompileTimes:
@@ -68,8 +68,8 @@ class Start:
         call before the latency pass compile anything.
 
         Args:
-            passes: seconds of the calls of the latency pass, which follow on those made here, and before them of those
-                of each pass that was made again.
+            passes: seconds of the calls of each latency pass, in order. They follow the calls made here; the last pass
+                gives the median.
         """
         limit = _FACTOR * statistics.median(passes[-1])
         calls = self._calls if len(self._calls) == MAX_ROUNDS else [*self._calls, *itertools.chain(*passes)]

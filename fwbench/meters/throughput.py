@@ -7,15 +7,15 @@ from fwbench.frameworks.contract import Program
 from fwbench.meters.latency import Clock, Lap
 from fwbench.record.measurement import Metric
 
-# Enough to fill any device's queue; more would only hold more outputs.
+# Most calls between two waits: enough to fill any device's queue; more would only hold more outputs.
 _MOST_CALLS = 1000
 
 
 def queue_depth(latency: float, window: float) -> int:
-    """How many calls to enqueue before waiting, so that they fill the window.
+    """The number of calls to enqueue before a wait, so that they fill the window.
 
     Args:
-        latency: of one call in seconds.
+        latency: seconds of one call.
         window: seconds.
     """
     return min(_MOST_CALLS, max(2, math.ceil(window / max(latency, 1e-9))))
@@ -25,10 +25,10 @@ class Queued(NamedTuple):
     """Calls that were pipelined.
 
     Attributes:
-        calls: how many.
-        depth: how many were enqueued before each wait.
-        elapsed: seconds that they took.
-        seconds: from the first call to the end of the last, with the time in which ranks agreed to go on.
+        calls: number of calls.
+        depth: number of calls enqueued before each wait.
+        elapsed: seconds of the calls.
+        seconds: from the first call to the end of the last, including the time in which ranks agreed to go on.
     """
 
     calls: int
@@ -38,7 +38,7 @@ class Queued(NamedTuple):
 
     @property
     def told(self) -> str:
-        """In words."""
+        """The calls in words, as a metric's source."""
         return f"{self.calls} calls, one wait every {self.depth}"
 
     def throughput(self, batch_size: int) -> Metric:
@@ -52,7 +52,7 @@ def queued(program: Program, depth: int, window: float, clock: Clock, lap: Lap =
     Args:
         program: compiled and warm.
         depth: calls enqueued before each wait (`queue_depth`).
-        window: seconds to measure for, at least; at least so many calls are made in any case.
+        window: fewest seconds to measure for; at least `depth` calls are made in any case.
         clock: seconds.
         lap: called after each wait.
     """
