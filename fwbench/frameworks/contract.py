@@ -29,7 +29,7 @@ class Ranks(ABC):
 
     Attributes:
         rank: this process's number, from 0; the first one leads.
-        size: how many there are.
+        size: number of processes.
         local: this process's number among those on this host, from 0.
         address: `host:port` at which the first rank's framework may listen for the others.
     """
@@ -56,7 +56,7 @@ class CompileTimes:
         trace: Python to the compiler's input (JAX: trace and lower; PyTorch: Dynamo and AOT autograd's share).
         compile: the compiler's input to machine code.
         reason: why both are None: nothing is compiled, or the framework does not separate them.
-        total: of everything a user waits for; None: as long as `Program.compile` took.
+        total: of everything that a user waits for; None: the time that `Program.compile` took.
     """
 
     trace: float | None
@@ -68,19 +68,19 @@ class CompileTimes:
 class Program(ABC):
     """A workload that is ready to run: weights and batch lie on the device.
 
-    `settings` says how the lane runs it: the fast path it chose, for the record; after `fingerprint` also what came of
-    it.
+    `settings` records how the lane runs it, such as the fast path that it chose; after `fingerprint` also with what
+    result.
     """
 
     settings: Mapping[str, Any]
-    # Whether the first step after `restart` needs as much memory as later steps. If so, the worker may measure its
-    # memory.
+    # True if the first step after `restart` needs as much memory as later steps. The worker may then measure that
+    # step's memory.
     restarts_in_place = False
 
     def agree(self, value: float) -> float:
-        """What the first rank of several has for this value; of a program in one process the value itself.
+        """Return the first rank's value in all ranks; in a program of one process, the value itself.
 
-        Whoever lets a clock decide how many calls are made calls this, or the ranks would make different numbers. Every
+        Called wherever a clock decides the number of calls, as the ranks would otherwise make different numbers. Every
         rank calls it, and none returns before all have called.
         """
         return value
@@ -91,7 +91,7 @@ class Program(ABC):
 
     @abstractmethod
     def compile(self) -> CompileTimes:
-        """Make the program ready for its first call and tell how long that took; called once, before any step."""
+        """Make the program ready for its first call; return the seconds it took. Called once, before any step."""
 
     @abstractmethod
     def step(self) -> None:
@@ -122,40 +122,40 @@ class Program(ABC):
         """
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
-        """Begin again at these weights, as right after the build, with what has been compiled.
+        """Restart at these weights, as right after the build, with the compiled code.
 
         An optimizer's state is zero and the next step is its first one. Called within a session, when all timing is
         over.
 
         Args:
-            weights: in canonical form; those of the build or others of their shapes. An array may be made at the
-                moment it is asked for.
-            draw: which random numbers random layers get in the next steps; 0: those after the build.
+            weights: in canonical form; those of the build or others of their shapes. An array may be made only when it
+                is asked for.
+            draw: selects the random numbers of random layers in the next steps; 0: those after the build.
 
         Raises:
-            NotImplementedError: the lane cannot do it, so nothing shows what its training steps compute.
+            NotImplementedError: the lane cannot restart, so nothing can check the results of its training steps.
         """
         raise NotImplementedError
 
     def gradients(self) -> Mapping[str, NDArray[Any]] | None:
         """The gradient of each trained parameter in the first step since `restart`, in canonical form.
 
-        Called right after that step, on a program that trains. The optimizer's first moment tells it.
+        Called right after that step, on a program that trains. It is computed from the optimizer's first moment.
 
         Returns:
-            None where the lane cannot tell.
+            None if the lane cannot compute it.
         """
         return None
 
     def state_memory(self) -> Metric | None:
-        """Bytes of the state that a call takes and returns; None of a program without a state."""
+        """Bytes of the state that a call takes and returns; None for a program without a state."""
         return None
 
     def reset_peak_memory(self) -> None:  # noqa: B027 (a default, not an obligation)
-        """Start the device allocator's peak afresh where that is possible."""
+        """Reset the device allocator's peak, if it can be reset."""
 
     def peak_memory(self) -> Metric:
-        """Peak of the device allocator in bytes since the reset, or since the build where it cannot be reset."""
+        """Peak of the device allocator in bytes since the reset, or since the build if it cannot be reset."""
         return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
 
     def peak_memories(self) -> list[Metric]:
@@ -175,15 +175,15 @@ class Program(ABC):
         return unavailable("compiler", "the lane has no compiler that reports it")
 
     def communication(self) -> Metric:
-        """Seconds per step in which devices exchange gradients, from the framework's profiler; makes some steps."""
+        """Seconds per step in which devices exchange gradients, by the framework's profiler. Makes some steps."""
         return unavailable("profiler", "the lane's profiler does not tell it")
 
     def compilations(self) -> int | None:
-        """How often this process has compiled anything so far; None in a lane that compiles nothing."""
+        """The number of compilations in this process so far; None in a lane that compiles nothing."""
         return None
 
     def fingerprint(self) -> Fingerprint:
-        """The program's fingerprint; called last, may make another step."""
+        """The program's fingerprint. Called last; may make another step."""
         return Fingerprint.untold("the lane has no program that could be described")
 
     def spans(self, calls: int) -> list[Span] | None:
@@ -197,18 +197,18 @@ class Program(ABC):
     def forward_flops(self) -> float | None:
         """Floating-point operations of a forward pass over the batch, counted in the program as it is traced.
 
-        Two for each multiply-accumulate of matrix products, convolutions and attention, and nothing else; in a program
-        that trains not the backward pass, and not what is computed again in it. Called after `fingerprint`.
+        Counts two for each multiply-accumulate of matrix products, convolutions and attention, and nothing else. A
+        training program's backward pass does not count, nor do operations repeated in it. Called after `fingerprint`.
 
         Returns:
-            None where the lane cannot count them.
+            None if the lane cannot count them.
         """
         return None
 
     def fingerprint_for(self, target: str) -> Fingerprint | str:
-        """The fingerprint for a GPU that this machine lacks, or why there is none, as one sentence.
+        """The fingerprint for a GPU that this machine lacks, or the reason why there is none, as one sentence.
 
-        Called in place of `compile` and all else, on a program that was built on the CPU, and runs nothing.
+        Runs nothing. Called in place of `compile` and all other methods, on a program that was built on the CPU.
 
         Args:
             target: a name in `fwbench.machine.targets.NAMES`.
@@ -218,7 +218,7 @@ class Program(ABC):
 
 @dataclass(frozen=True)
 class Scores:
-    """Mean cross-entropy of a split, and the shares of its samples whose label is the first or among the first five."""
+    """Mean cross-entropy of a split, and the shares of its samples whose label ranks first or among the first five."""
 
     loss: float
     top1: float
@@ -226,7 +226,7 @@ class Scores:
 
     @classmethod
     def of(cls, totals: Iterable[Iterable[float]]) -> "Scores":
-        """Combine the batches' sums over samples: loss, hits among the first, among the first five, samples."""
+        """Combine the batches' sums over samples: loss, top-1 hits, top-5 hits, number of samples."""
         loss, top1, top5, samples = (sum(column) for column in zip(*totals, strict=True))
         return cls(loss / samples, top1 / samples, top5 / samples)
 
@@ -273,11 +273,11 @@ class Framework(ABC):
 
     @abstractmethod
     def unavailable(self, workload: Workload, model: Model) -> str | None:
-        """Why this machine and interpreter cannot run the workload, as one sentence; None when they can."""
+        """The reason why this machine and interpreter cannot run the workload, as one sentence; None if they can."""
 
     @abstractmethod
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
-        """Canonical name to canonical shape of every tensor of the model's state; empty for a plain function.
+        """The canonical shape of every tensor of the model's state, by canonical name; empty for a plain function.
 
         Args:
             sizes: of the model's axes.
@@ -291,11 +291,11 @@ class Framework(ABC):
 
         Args:
             sizes: of the model's axes.
-            seed: of what the constructor draws.
+            seed: of the random numbers that the constructor draws.
 
         Raises:
             ModelError: its network cannot be built as it is described.
-            NotImplementedError: the framework does not tell them.
+            NotImplementedError: the framework cannot return them.
         """
         raise NotImplementedError("the framework does not tell a network's initial values")
 
@@ -320,11 +320,11 @@ class Framework(ABC):
     ) -> Offered | None:
         """A function that multiplies two matrices in the workload's precision, as the lane does in a network.
 
-        Called after a build, as the two below. The call waits for its result, which it returns; nothing but the work
-        itself may take time in it.
+        Called after a build, as are `convolution` and `copy`. The call waits for its result and returns it; nothing but
+        the work itself may take time in it.
 
         Returns:
-            None if the lane has no such function: it takes no part in measuring what the machine can do.
+            None if the lane has no such function; it then takes no part in measuring the machine's ceilings.
         """
         return None
 
@@ -342,11 +342,11 @@ class Framework(ABC):
         """Import what the lane will need, touching no device and starting no thread: workers are forked afterwards."""
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether the exception means that the host's or the device's memory ran out."""
+        """True if the exception means that the host's or the device's memory ran out."""
         return is_out_of_memory(error)
 
     def is_compilers_fault(self, error: BaseException) -> bool:
-        """Whether the framework's compiler, or code that it made, failed: the lane's fallback flags may then help."""
+        """True if the framework's compiler, or code that it made, failed; the lane's fallback flags may then help."""
         return False
 
     def said(self, error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""What derived lanes share. A derived lane runs another framework's network in the form that an exporter has written.
+"""The base of derived lanes. A derived lane runs another framework's network in the form that an exporter has written.
 
 The exporter works in a process of its own, which ends before anything is timed. So neither the exporter nor the other
 framework is part of the lane's memory. A lane's package has a function that exports, which `Derived.exporter` names,
@@ -36,7 +36,7 @@ Array = NDArray[Any]
 class Loaded(ABC):
     """An exported network in the lane's runtime, with its batch on the device.
 
-    `settings` says how the runtime runs it.
+    `settings` records how the runtime runs it.
     """
 
     settings: Mapping[str, Any]
@@ -145,7 +145,7 @@ class Exported(Program):
         return self.loaded.output().astype(np.float32)
 
     def weights(self) -> Weights:
-        # The weights that the exporter was given, as it may have folded some of them into others.
+        # The exporter's input, as the exporter may have folded some weights into others.
         with np.load(self.folder / "weights.npz") as weights:
             return dict(weights)
 
@@ -199,7 +199,7 @@ def _answer(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     # The worker has put the user's modules onto its path.
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "fwbench.frameworks.torch.exporting", str(folder)]
-    # It has the deadline of this worker, with which it ends.
+    # No deadline of its own: the process ends with this worker, which has one.
     done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]

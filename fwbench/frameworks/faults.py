@@ -1,4 +1,4 @@
-"""Whether an exception is the user's network's fault or the machine's; the same rule for every framework."""
+"""Tells faults of the user's network from those of the machine, by the same rule for every framework."""
 
 import math
 import re
@@ -34,7 +34,7 @@ _WIDTHS = {"float": 4, "double": 8, "half": 2, "bool": 1}
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception, or one of its causes, means that the host's or the device's memory ran out."""
+    """True if an exception, or one of its causes, means that the host's or the device's memory ran out."""
     return any(map(_says_so, chain(error)))
 
 
@@ -45,9 +45,10 @@ def memory_asked(error: BaseException) -> int | None:
 
 @contextmanager
 def faults(what: str, no_row: str = "") -> Iterator[None]:
-    """Turn an exception in the user's code into a `ModelError`, except a lack of memory, which is not its fault.
+    """Turn an exception in the user's code into a `ModelError`, except a lack of memory, which is not the code's fault.
 
-    That includes those that would end the process, such as SystemExit: no signal raises one in a measuring process.
+    Exceptions that would end the process, such as SystemExit, are turned, too: in a measuring process no signal raises
+    one.
 
     Args:
         what: the code that raised it, for the sentence.
@@ -71,7 +72,7 @@ def first_line(error: BaseException) -> str:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and its causes; PyTorch's compilers keep theirs in an attribute."""
+    """An exception and its causes; those of PyTorch's compilers keep a cause in the attribute `inner_exception`."""
     seen: set[int] = set()
     pending = [error]
     while pending:
@@ -86,7 +87,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _says_so(error: BaseException) -> bool:
-    # By name, so that no framework has to be imported to recognise its exceptions.
+    # Recognised by name, so that no framework has to be imported for its exceptions.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     of_tensorflow = any(kind.__name__ == "OpError" for kind in type(error).__mro__)

@@ -1,4 +1,4 @@
-"""What XLA's programs are made of, read from their text: StableHLO as lowered, and the HLO that XLA made of it."""
+"""Readers of the text of XLA's programs: StableHLO as lowered, and the optimised HLO that XLA made of it."""
 
 import hashlib
 import re
@@ -11,7 +11,7 @@ _OPERATOR = re.compile(r'^\s*(?:%[^=]+= )?"?(?:(?P<name>[a-z]\w*\.\w+)"?[ (<]|ca
 _FUNCTION = re.compile(r"^\s*func\.func (?:public |private )?@(?P<name>[\w.$-]+)\(", re.MULTILINE)
 _CALL = re.compile(r"\bcall @(?P<name>[\w.$-]+)\(")
 _ELEMENT = re.compile(r"tensor<(?:[\d?]+x)*(?P<type>\w+(?:<\w+>)?)[,>]")
-# Attributes without meaning for the arithmetic: names from the Python source, and where an array lies on one device.
+# Attributes without meaning for the arithmetic: names from the Python source, and an array's placement on one device.
 _IDLE = re.compile(
     r'(?:, )?(?:(?:jax\.result_info|jax\.arg_info|mhlo\.arg_name) = "[^"]*"'
     r"|sdy\.sharding = #sdy\.sharding<@empty_mesh[^>]*>)"
@@ -30,7 +30,7 @@ _PRECISION = re.compile(r'operand_precision(?:=\{|":\[)(?P<both>[^}\]]*)')
 _LIBRARY = re.compile(r'custom_call_target="(?P<call>[^"]+)"|"kind":"(?P<fusion>__cudnn[^"]*)"')
 
 # Optimised HLO: an instruction with the shape of its result, and the place in the source that asked for it, directly or
-# by the number of a stack's frame. The tables of frames, places and files stand at the module's beginning.
+# by the number of a stack frame. The tables of frames, places and files stand at the module's beginning.
 _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%(?P<name>[\w.-]+) = (?P<shape>\([^()]*\)|\S+) ")
 _LAYOUT = re.compile(r"\{[^}]*\}")
 _SOURCE = re.compile(r'source_file="(?P<file>[^"]*)".*?source_line=(?P<line>\d+)')
@@ -83,7 +83,7 @@ def lowered(text: str) -> Lowered:
 
 
 def canonical(text: str) -> str:
-    """The module without what has no arithmetic meaning: names, locations, shardings over no mesh, indentation."""
+    """The module without text of no arithmetic meaning: names, locations, shardings over no mesh, indentation."""
     functions = {match["name"]: f"f{number}" for number, match in enumerate(_FUNCTION.finditer(text))}
     text = re.sub(r"^module @\S+", "module @m", text, count=1, flags=re.MULTILINE)
     text = re.sub(r"@([\w.$-]+)", lambda match: f"@{functions.get(match[1], match[1])}", text)
@@ -103,7 +103,10 @@ def libraries(optimised: str) -> dict[str, int]:
 
 
 def precisions(optimised: str) -> dict[str, int]:
-    """Products and convolutions in XLA's optimised HLO by `float32 highest` and the like, cuBLAS's and cuDNN's too."""
+    """Counts of products and convolutions in XLA's optimised HLO, cuBLAS's and cuDNN's too, by type and precision.
+
+    The keys are such as `float32 highest`.
+    """
     types = {match["name"]: match["type"] for match in _DEFINED.finditer(optimised)}
     counts: Counter[str] = Counter()
     for match in _PRODUCT.finditer(optimised):
@@ -119,8 +122,8 @@ def precisions(optimised: str) -> dict[str, int]:
 def instructions(optimised: str) -> dict[str, tuple[str, str]]:
     """The shape of each instruction's result, and its place in the source: `f32[8,128]` and `model.py:41`.
 
-    If the place is in an installed package, the line outside that led there replaces it. If XLA has no stack of frames,
-    such a place is empty.
+    A place in an installed package is replaced by the nearest calling line outside of packages; it is empty if XLA
+    has no stack frames.
     """
     frames = _frames(optimised)
     instructions = {}
@@ -142,7 +145,7 @@ def aliased(optimised: str) -> int:
 
 
 def _frames(optimised: str) -> dict[int, str]:
-    """The place of each frame."""
+    """The place in the source of each stack frame, by the frame's number."""
     head = optimised.partition("\n%")[0]
     names = head.partition("FunctionNames")[0]
     files = {int(number): name for number, name in _FILE_NAME.findall(names)}
@@ -159,7 +162,7 @@ def _frames(optimised: str) -> dict[int, str]:
             if file and not _is_installed(file):
                 place = f"{file}:{line}"
                 break
-            # Parents come first; in a malformed table this ends nevertheless.
+            # Parents have smaller numbers. `min` ends the loop even for a malformed table.
             at = min(frames[at][1] - offset, at - 1)
         sources[number] = place.removeprefix(":")
     return sources

@@ -1,4 +1,4 @@
-"""What an adapter's program may have besides the contract's methods."""
+"""Methods that an adapter's program may have besides the contract's."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 @runtime_checkable
 class Rotating(Protocol):
-    """A program whose calls can take several batches in turn, so that a network that remembers outputs shows."""
+    """A program whose calls can take several batches in turn, which exposes a network that remembers outputs."""
 
     def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
         """Let the next calls of a forward pass take these batches in turn, the first one first, each in new memory.

@@ -1,9 +1,9 @@
-"""What both frameworks share of a training step of the user's own: its functions, its batch, and its state's names.
+"""Shared parts of both frameworks' training steps of the user's own: functions, batch, and names in the state.
 
 A state holds weights, moments and averages of all parameters, and numbers of its own. Each array of it has a *role*
 and, if it belongs to a parameter, that parameter's canonical name, so that two frameworks' arrays can be paired:
-`first moment.up.weight`. The role of an optimizer's array is known by the optimizer's own word for it; all others are
-called as the user calls them.
+`first moment.up.weight`. The role of an optimizer's array follows from the optimizer's name for it; all other roles
+have the user's names.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,14 +20,14 @@ from fwbench.models.weights import Shape
 from fwbench.record.workload import FIELDS, Workload
 
 WEIGHTS, FIRST, SECOND, AVERAGE, STEP = "weights", "first moment", "second moment", "ema", "step"
-# What optimizers, and users, call an array or number of their state.
+# Roles by the names that optimizers and users give to an array or number of their state.
 _ROLES = {
     **dict.fromkeys(("exp_avg", "mu", "momentum_buffer", "trace"), FIRST),
     **dict.fromkeys(("exp_avg_sq", "nu"), SECOND),
     **dict.fromkeys(("max_exp_avg_sq", "nu_max"), "largest second moment"),
     **dict.fromkeys(("step", "count"), STEP),
 }
-# Words in the names of averages, such as `ema_params`; and what users call the weights themselves.
+# Words in the names of averages, such as `ema_params`; and users' names of the weights themselves.
 _AVERAGES = frozenset({"ema", "average", "averaged", "avg", "shadow", "polyak"})
 _OWN = frozenset({"", "params", "model", "network", "net", "weights"})
 # Parts of a path that libraries add around parameters.
@@ -39,7 +39,7 @@ _DECIDED = ("optimizer", "learning_rate", "accumulate", "remat")
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What a step computes with: the element types (NumPy's names) of its operations, and whether it draws numbers."""
+    """The element types (NumPy's names) of a step's operations, and whether the step draws random numbers."""
 
     dtypes: frozenset[str]
     random: bool
@@ -56,11 +56,11 @@ class Stepping(Protocol):
         """Every array and number of the state on the host, by role and canonical name, in canonical layouts."""
 
     def arithmetic(self) -> Arithmetic:
-        """What a step computes with; may make a step."""
+        """The element types and the randomness of a step; may make a step."""
 
 
 def lacking(model: Model, workload: Workload, framework: str) -> str | None:
-    """Why a framework cannot measure the workload with the model's own training step; None if it can, or has none."""
+    """The reason why a framework cannot measure the workload with the model's own training step; None without one."""
     if not model.train_step or workload.mode not in ("train_step", "fit"):
         return None
     if framework not in model.train_step:
@@ -75,7 +75,7 @@ def lacking(model: Model, workload: Workload, framework: str) -> str | None:
 
 
 def functions(model: Model, framework: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """What makes the state of a network, and the step.
+    """The function that makes a network's state, and the function that makes a step.
 
     Raises:
         ModelError: a path leads to no function.
@@ -98,10 +98,10 @@ def batch(model: Model, batch_size: int, seed: int, sizes: Mapping[str, int]) ->
 
 
 def divided(model: Model, framework: str, returned: Any) -> tuple[Any, Any]:
-    """State and metrics in what a step returned.
+    """The state and the metrics that a step returned.
 
     Raises:
-        ModelError: it is no pair.
+        ModelError: the step returned no pair.
     """
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise ModelError(
@@ -129,7 +129,7 @@ class Names:
     """Roles and parameters of a state's arrays, found once from their paths and shapes.
 
     Attributes:
-        of: by an array's path, its role and its parameter's name; empty where it belongs to none.
+        of: role and parameter's name by an array's path. The name is empty if the array belongs to no parameter.
     """
 
     def __init__(self, model: Model, shapes: Mapping[str, Shape], parameters: Mapping[str, Shape]) -> None:
@@ -163,7 +163,7 @@ class Names:
 
     @property
     def roles(self) -> dict[str, dict[str, str]]:
-        """By role, the path of each parameter's array."""
+        """The paths of parameters' arrays, by role and by parameter."""
         roles: dict[str, dict[str, str]] = {}
         for path, (role, name) in self.of.items():
             if name:
@@ -172,7 +172,7 @@ class Names:
 
 
 def _role(parts: Sequence[str]) -> tuple[str, ...]:
-    """The named parts of a path, without what libraries add at its end."""
+    """The named parts of a path, without those that libraries add at its end."""
     named = [part for part in parts if part and not part.isdigit()]
     while named and named[-1] in FILLERS:
         named.pop()
@@ -180,7 +180,7 @@ def _role(parts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _labels(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """A label for each role; a second one of the same label has a number, but for counters of steps."""
+    """A label for each role. A second role of the same label gets a number, except for counters of steps."""
     labels: dict[tuple[str, ...], str] = {}
     for *role, kind in keys:
         last = role[-1] if role else ""
@@ -195,7 +195,7 @@ def _labels(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
 
 
 def gathered(arrays: Iterable[tuple[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Arrays by name; of several counters of steps, which frameworks have different numbers of, their values once."""
+    """Arrays by name. All counters of steps become one array of distinct values: their number depends on frameworks."""
     leaves: dict[str, NDArray[Any]] = {}
     for name, array in arrays:
         leaves[name] = np.unique([*leaves.get(name, ()), *array.ravel()]) if name == STEP else array

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fwbench.record.workload import keeps
 
-# Relative L2 error of the result: from, to. Rounding the factors gives about 4e-16, 2e-7, 3e-4 and 2e-3; cutting their
-# last bits off, as some kernels feed tensor cores, 8e-4 for TF32 and 6e-3 for bfloat16.
+# Lower and upper bound of the result's relative L2 error. Rounding the factors gives about 4e-16, 2e-7, 3e-4 and 2e-3.
+# Truncating them, as some kernels do for tensor cores, gives 8e-4 for TF32 and 6e-3 for bfloat16.
 BANDS: Mapping[str, tuple[float, float]] = {
     "fp64": (0.0, 1e-10),
     "fp32": (1e-9, 3e-5),
@@ -30,14 +30,14 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Operands:
-    """What the probe multiplies, float32.
+    """The operands of the probe, in float32.
 
     Attributes:
         left, right: matrices of 256 x 256.
         images: 8 x 16 x 16 x 64, batch x height x width x channels.
         kernel: 64 x 64 x 3 x 3, out x in x height x width; applied with stride 1 and one pixel of zero padding.
-        query, key, value: 2 x 4 x 197 x 64, batch x heads x tokens x width; a head's tokens and width are ViT-B/16's,
-            as these decide which kernel of attention PyTorch takes.
+        query, key, value: 2 x 4 x 197 x 64, batch x heads x tokens x width. A head's tokens and width are ViT-B/16's,
+            as PyTorch chooses its attention kernel by them.
     """
 
     left: Array
@@ -50,12 +50,12 @@ class Operands:
 
 
 class Products(NamedTuple):
-    """What a lane made of the operands, on the host.
+    """A lane's results for the operands, on the host.
 
     Attributes:
         matmul: left @ right.
         convolution: batch x height x width x channels.
-        attention: softmax(query @ key' / 8) @ value; None of a lane whose attention nobody has tried.
+        attention: softmax(query @ key' / 8) @ value; None for a lane whose attention is not probed.
     """
 
     matmul: NDArray[Any]
@@ -63,12 +63,12 @@ class Products(NamedTuple):
     attention: NDArray[Any] | None = None
 
 
-# By how much an error is divided before it is judged: attention is two products, one after the other.
+# Divisors of an error before it is classified: attention is two products, one after the other.
 _PRODUCTS = {"attention": 2.0}
 
 
 def operands() -> Operands:
-    """The same numbers everywhere."""
+    """The probe's operands: random numbers, the same in every lane."""
     rng = np.random.default_rng(0)
 
     def normal(*shape: int) -> Array:
@@ -99,7 +99,7 @@ def classify(error: float) -> str:
 
 
 def check(asked: str, given: Operands, products: Products) -> dict[str, dict[str, Any]]:
-    """Check the probe's result; return `error` and `arithmetic` of each of the products for the record.
+    """Check the probe's results; return `error` and `arithmetic` of each product for the record.
 
     Raises:
         ArithmeticError: another arithmetic is in force than the one asked for.

@@ -9,7 +9,7 @@ from fwbench.frameworks.contract import Ranks
 
 
 def share(ranks: Ranks | None, array: NDArray[Any]) -> NDArray[Any]:
-    """This rank's slice of an array of samples; without ranks all of it."""
+    """This rank's slice of an array of samples; without ranks the whole array."""
     if ranks is None:
         return array
     samples = len(array) // ranks.size

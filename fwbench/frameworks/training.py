@@ -1,4 +1,4 @@
-"""What all frameworks' training steps share: labels, the optimizers' constants, the learning rate's schedule."""
+"""Shared parts of all frameworks' training steps: targets, optimizers' constants, the learning rate's schedule."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from fwbench.record.workload import Workload
 # The paper's Adam at 1e-4 (betas 0.9 and 0.999, epsilon 1e-8: both frameworks' defaults); SGD as torchvision trains.
 LEARNING_RATE = {"adam": 1e-4, "sgd": 1e-2}
 MOMENTUM = 0.9
-# How many times the first moment after the first step must be multiplied to give the gradient.
+# Factor from the first moment after the first step to the gradient.
 FIRST_MOMENT = {"adam": 1 / (1 - 0.9), "sgd": 1.0}
 
 # Steps over which the rate falls to zero when single steps are measured: more than any benchmark makes.
@@ -20,7 +20,7 @@ HORIZON = 100_000
 
 
 def learning_rate(workload: Workload) -> float:
-    """The workload's own, or its optimizer's default."""
+    """The workload's own learning rate, or its optimizer's default."""
     return LEARNING_RATE[workload.optimizer] if workload.learning_rate is None else workload.learning_rate
 
 
@@ -30,21 +30,21 @@ def cosine(step: int, horizon: int) -> float:
 
 
 def classifies(model: Model) -> bool:
-    """Whether a model makes logits of shape (batch, classes) of one input of floating point, as `fit` trains it."""
+    """True if a model makes logits of shape (batch, classes) from one floating-point input, as `fit` requires."""
     floating = [given.dtype == "float32" for given in model.inputs.values()]
     return floating == [True] and model.classes > 0 and model.loss == "cross_entropy" and model.targets is None
 
 
 def targets(workload: Workload, model: Model, output: tuple[int, ...]) -> NDArray[Any] | None:
-    """What the loss compares a batch's output with.
+    """Draw the targets with which the loss compares a batch's output.
 
     Args:
         output: shape of the output, batch included.
 
     Returns:
-        For `cross_entropy` uniformly random classes, int32 of the output's shape without its last axis, which counts
-        the classes; for `mse` standard-normal float32 numbers of the output's shape; what the model declares as its
-        targets, where it does; None for a loss of the user's own that takes no targets.
+        Numbers as the model declares its targets. If it declares none: for `cross_entropy` uniformly random classes,
+        int32 of the output's shape without its last axis, which counts the classes; for `mse` standard-normal float32
+        numbers of the output's shape; None for a loss of the user's own, which then takes no targets.
     """
     rng = np.random.default_rng([workload.seed, workload.batch_size, 1])
     if model.targets:

@@ -1,4 +1,4 @@
-"""The events of XLA's profiler, which JAX and TensorFlow share, as spans."""
+"""Spans from the events of XLA's profiler, which JAX and TensorFlow share."""
 
 import re
 import tempfile
@@ -21,7 +21,7 @@ class Event(NamedTuple):
         plane: the device or host on which it happened.
         line: the thread or stream.
         start, duration: in nanoseconds.
-        stats: what else is known; `hlo_op` is the name of an instruction.
+        stats: further facts; `hlo_op` is the name of an instruction.
     """
 
     plane: str
@@ -40,7 +40,7 @@ def recorded(
     calls: int,
     optimised: str,
 ) -> list[Span]:
-    """The spans of some calls.
+    """Make calls under a profiler; return their spans.
 
     Args:
         profiler: a context that records what happens in it, and writes it into a folder.
@@ -82,8 +82,8 @@ def _span(event: Event, known: Mapping[str, tuple[str, str]], on_gpu: bool) -> S
     return Span(
         "call" if name == CALL else "operator" if works else "other",
         f"{event.plane} {event.line}",
-        # A kernel's name says less than that of the instruction for which it runs. A fusion of one instruction alone is
-        # named after it.
+        # The instruction's name says more than that of its kernel. A fusion of one instruction alone has the name
+        # `wrapped_` and the instruction's.
         instruction.removeprefix("wrapped_") or name,
         event.start / 1e9,
         event.duration / 1e9,

@@ -25,7 +25,7 @@ from fwbench.models import Model, stateful
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import STATEFUL, TRAINING, Workload
 
-# JAX's settings that a network may change and that change programs or how they are called.
+# JAX's settings that a network may change, and that change programs or their calls.
 _SETTINGS = (
     *("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_default_device"),
     *("jax_disable_jit", "jax_debug_nans", "jax_debug_infs", "jax_enable_checks", "jax_check_tracer_leaks"),
@@ -47,7 +47,7 @@ class Jax(Framework):
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
         if workload.device == "cpu" and not workload.target:
-            # Before anything asks JAX for its devices.
+            # This comes before anything asks JAX for its devices.
             plugins.leave_out()
         if "jax" not in model.networks:
             return f"{model.name} names no network in JAX"
@@ -89,7 +89,7 @@ class Jax(Framework):
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:
-        # A device, say, is no JSON.
+        # Some values, such as a device, are no JSON.
         return {
             name: value if isinstance(value, bool | int | str | None) else str(value)
             for name in _SETTINGS
@@ -118,22 +118,22 @@ class Jax(Framework):
         return _compiled(workload, _convolve, *_placed(workload, images, kernel)), "XLA"
 
     def copy(self, workload: Workload, numbers: int) -> Offered:
-        # XLA's own copy on a CPU takes one thread.
+        # Negation, as XLA's own copy on a CPU uses one thread.
         return _compiled(workload, jnp.negative, jnp.ones(numbers, jnp.float32, device=_device(workload))), "XLA"
 
     def preload(self, lane: str) -> None:
         plugins.registered()
 
     def is_compilers_fault(self, error: BaseException) -> bool:
-        # While a network is traced, Python raises what is the network's own fault; XLA raises only this exception, also
-        # for a kernel that fails while it runs, as XLA has made or chosen it.
+        # A network's own faults raise exceptions of Python's while it is traced. XLA raises only this exception, also
+        # for a kernel that fails while it runs, as XLA has made or chosen the kernel.
         return isinstance(error, jax.errors.JaxRuntimeError) and not self.is_out_of_memory(error)
 
     def said(self, error: BaseException) -> str:
         said = super().said(error)
         if not self.is_out_of_memory(error):
             return said
-        # Three quarters of a GPU, even if XLA allocates them piece by piece.
+        # The limit is three quarters of a GPU, even if XLA allocates them piece by piece.
         limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
         advice = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 lets it take nearly all of the GPU"
         return f"{said}; XLA's pool takes {limit / 2**30:.1f} GiB at most, and {advice}" if limit else said
@@ -150,7 +150,7 @@ def _no_tf32(workload: Workload) -> str | None:
 
 
 def _device(workload: Workload) -> jax.Device:
-    """This process's own first device; with several processes each sees all devices."""
+    """The first of this process's own devices. Each of several processes sees the devices of all."""
     return jax.local_devices(backend=workload.device)[0]
 
 
@@ -168,7 +168,7 @@ def _convolve(images: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-    """Attention as the suite's own network writes it."""
+    """Attention, written as in the suite's own network."""
     scores = jnp.einsum("bhqd,bhkd->bhqk", query / query.shape[-1] ** 0.5, key)
     return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, axis=-1), value)
 

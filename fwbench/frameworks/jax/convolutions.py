@@ -1,12 +1,12 @@
-"""Convolutions in the forms that XLA's CPU backend makes fast code of; on other devices XLA's own.
+"""Convolutions in forms for which XLA's CPU backend makes fast code; on other devices XLA's own.
 
-XLA's CPU backend takes a convolution with one group a channel (depthwise) for a dense one with a mask, or runs a scalar
-loop: 20 to 80 times the time of oneDNN's. Written as a sum of shifted products, one for each tap of the kernel, it
-becomes one vectorised loop. A 1x1 convolution is a matrix product, and XLA's is faster than its convolution.
-docs/xla-cpu.md has the figures.
+XLA's CPU backend computes a convolution with one group per channel (depthwise) as a dense one with a mask, or by a
+scalar loop: 20 to 80 times the time of oneDNN's. Written as a sum of shifted products, one for each tap of the kernel,
+it becomes one vectorised loop. A 1x1 convolution is a matrix product, and XLA's matrix product is faster than its
+convolution. docs/xla-cpu.md has the figures.
 
 `convolution` takes the place of `jax.lax.conv_general_dilated`: in the argument `conv_general_dilated` of Flax's layers
-or, by `fast`, in every layer of a module that is already there.
+or, by `fast`, in every layer of an existing module.
 """
 
 import functools
@@ -34,7 +34,7 @@ _FORMS: dict[Form, str] = {"depthwise": "depthwise as shifted products", "pointw
 
 @dataclass(frozen=True)
 class Choice:
-    """Which convolutions are traced.
+    """The choice of convolutions that are traced: fast forms or XLA's own.
 
     Attributes:
         platform: the program's, as JAX names it; None: JAX's default.
@@ -120,7 +120,7 @@ def _is_usual(
     dimension_numbers: Any,
     others: Iterable[Any],
 ) -> bool:
-    """Whether a fast form is possible: images in the usual layout, without dilation or cropping."""
+    """True if a fast form is possible: images in the usual layout, without dilation or cropping."""
     if x.ndim != 4 or any(step != 1 for step in (*(lhs_dilation or ()), *(rhs_dilation or ()))):
         return False
     if any(value is not None for value in others):
@@ -165,7 +165,7 @@ _convolution.defvjp(_forward, _backward)
 
 def _pointwise(x: Array, kernel: Array, strides: tuple[int, int], pads: Pads) -> Array:
     x = x[:, :: strides[0], :: strides[1]]
-    # As one matrix: with more axes XLA would transpose and compute the cotangent again for the kernel's gradient.
+    # One matrix: with more axes XLA would transpose and compute the cotangent again for the kernel's gradient.
     return (x.reshape(-1, x.shape[3]) @ kernel[0, 0]).reshape(*x.shape[:3], kernel.shape[3])
 
 
@@ -222,8 +222,8 @@ class _Axis:
     """Height or width in the gradient of the input.
 
     Attributes:
-        count: of rows in each phase of the stride.
-        pads: of the cotangent, so that every shift of it has so many rows.
+        count: number of rows in each phase of the stride.
+        pads: padding of the cotangent, so that every shift of it has `count` rows.
     """
 
     def __init__(self, edge: int, taps: int, stride: int, pad: int, out: int) -> None:
@@ -242,9 +242,9 @@ class _Axis:
 def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides: tuple[int, int], pads: Pads) -> Array:
     """The sum over all outputs of each one's window of the images, times its cotangent.
 
-    Image by image, so that the padded one stays in the cache, and tile of outputs by tile: the windows of a tile are
-    slices of as many taps as the kernel has, and their sum is one loop over taps and channels of which XLA makes vector
-    code. Of a sum over an array's axis it makes a scalar loop (seen with jax 0.10.2).
+    Works image by image, so that the padded image stays in the cache, and tile by tile of its outputs. The windows of a
+    tile are slices of as many taps as the kernel has; their sum is one loop over taps and channels, for which XLA makes
+    vector code. For a sum over an array's axis it makes a scalar loop (seen with jax 0.10.2).
 
     Returns:
         Of shape (rows, columns, 1, channels), in float32 or wider.
@@ -256,7 +256,7 @@ def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides
     beyond = tiles[0] * high - height, tiles[1] * broad - width
     cotangent = jnp.pad(cotangent, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)))
     reach = (high - 1) * down + rows, (broad - 1) * right + columns
-    # What lies below or beside the last output's window is not used.
+    # Pixels below or beside the last output's window are not used.
     edges = [
         (pad, (count - 1) * size * stride + window - edge - pad, 0)
         for (pad, _), count, size, stride, window, edge in zip(
@@ -266,7 +266,7 @@ def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides
     zero = jnp.uint32(0)
 
     def add_image(image: Array, total: Array) -> Array:
-        # Outside of `jit` the loop counts in another type than it was given.
+        # Outside of `jit` the loop's counter has another type than its bounds.
         image = jnp.asarray(image, jnp.uint32)
         padded = lax.dynamic_slice_in_dim(x, image, 1)
         padded = lax.pad(padded, jnp.zeros((), x.dtype), ((0, 0, 0), *edges, (0, 0, 0)))
@@ -297,8 +297,8 @@ def _products(
 
     Args:
         kernel: of shape (rows, columns, 1, channels).
-        taps: of each the row and column in the kernel, and the first row and column of its window.
-        size: of the windows, in height and width.
+        taps: each tap's row and column in the kernel, and the first row and column of its window.
+        size: height and width of the windows.
 
     Returns:
         Of shape (batch, *size, channels), in float32 or wider.

@@ -62,9 +62,9 @@ class Block(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """Logits of tokens of shape (batch, length): of all steps, or with a state of the last one.
+    """Logits for tokens of shape (batch, length): of all steps or, with a state, of the last step.
 
-    Without a state they have the shape (batch, length, vocabulary), and (batch, vocabulary) with one.
+    Their shape is (batch, length, vocabulary) without a state, and (batch, vocabulary) with one.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ def rotated(x: Array, table: Pair) -> Array:
 
 
 def write(cache: Pair, key: Array, value: Array, at: Array) -> Pair:
-    """A cache with keys and values of some steps at their positions."""
+    """The cache with the keys and values of some steps written at their positions."""
     keys, values = (
         jax.lax.dynamic_update_slice_in_dim(old, new, at[0], axis=1)
         for old, new in zip(cache, (key, value), strict=True)

@@ -1,4 +1,4 @@
-"""What a JAX program is made of: StableHLO as lowered, and what XLA made of it."""
+"""The fingerprint of a JAX program: its StableHLO as lowered, and the program that XLA made of it."""
 
 import os
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ def told(
 
     Args:
         compiler: versions and flags.
-        processor: what the machine code is for.
-        absent: why some fields stay None.
+        processor: the processor for which the machine code is made.
+        absent: the reasons for which some fields stay None.
     """
     optimised = compiled.as_text() or ""
     costs = compiled.cost_analysis() or {}
@@ -50,7 +50,7 @@ def told(
 
 
 def flags() -> str:
-    """XLA's flags without those that say where to write dumps."""
+    """XLA's flags without those for dumps."""
     given = os.environ.get("XLA_FLAGS", "").split()
     return " ".join(sorted(flag for flag in given if not flag.startswith("--xla_dump")))
 

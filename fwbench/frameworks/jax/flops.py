@@ -10,7 +10,7 @@ import jax
 def counted(function: Callable[..., Any], *arguments: Any) -> float:
     """Count a call's operations, two for each multiply-accumulate, without computing anything.
 
-    The body of a loop counts as often as it runs where that is known (`scan`), else once; of several branches the
+    A loop's body counts once per iteration if their number is known (`scan`), else once. Of several branches the
     largest counts.
     """
     return _counted(jax.make_jaxpr(function)(*arguments).jaxpr)

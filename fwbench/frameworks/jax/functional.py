@@ -27,7 +27,7 @@ class Leaf:
         name: its own path, joined by dots.
         kind: `parameter` is trained, and `statistic` runs along with training: these two are the canonical weights.
             `buffer` is any other array that the network brings along, `random` the state of its random streams.
-        canonical: shape in PyTorch's layout, where that is neither its own nor follows from the name.
+        canonical: shape in PyTorch's layout, if it is not `shape` and does not follow from the name.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Leaf:
 
     @property
     def is_weight(self) -> bool:
-        """Whether it is one of the canonical weights."""
+        """True for a canonical weight."""
         return self.kind in ("parameter", "statistic")
 
 
@@ -45,14 +45,14 @@ class Network(ABC):
     """A network without weights of its own: each call is given them, as a list of leaves in the order of `leaves`.
 
     Attributes:
-        model: which it belongs to.
-        leaves: what its state consists of.
-        shapes: canonical name to canonical shape of every weight.
+        model: the model to which it belongs.
+        leaves: the arrays of its state.
+        shapes: canonical shape of every weight, by canonical name.
         images: the layout in which it takes images, `NHWC` or `NCHW`.
     """
 
     images = "NHWC"
-    # Of the tree of weights that users of the library hold; None where they hold none, or a module.
+    # Structure of the tree of weights that the library's users hold; None if they hold a module, or no weights.
     _structure: Any = None
 
     def __init__(self, model: Model, leaves: Sequence[Leaf]) -> None:
@@ -64,7 +64,7 @@ class Network(ABC):
         self.shapes = self._layout.shapes
 
     def load(self, weights: Mapping[str, Any]) -> list[Any]:
-        """All leaves, with these canonical weights among them; JAX can differentiate it by them.
+        """All leaves, with these canonical weights among them. JAX can differentiate the result by the weights.
 
         Raises:
             ModelError: a weight is missing, unknown or of another shape.
@@ -86,7 +86,7 @@ class Network(ABC):
         return self._layout.canonical([array for leaf, array in chosen if leaf.is_weight])
 
     def export(self, leaves: Sequence[Any]) -> Weights:
-        """The same on the host: float32, or float64 where the leaves have that."""
+        """The weights in canonical form on the host: float32, or float64 if the leaves have that."""
         chosen = zip(self.leaves, leaves, strict=True)
         on_host = [_wide(np.asarray(array)) if leaf.is_weight else None for leaf, array in chosen]
         return self.canonical(on_host)
@@ -114,7 +114,7 @@ class Network(ABC):
             leaves: all of them, as arrays of JAX: Flax NNX would change those of NumPy in place.
             inputs: of the model by name, batch first.
             train: whether it is in training mode.
-            key: of stochastic layers in training mode; without one they are off.
+            key: random key of stochastic layers in training mode; without one they are off.
 
         Returns:
             The model's output, and all leaves after the call.
@@ -129,7 +129,7 @@ class Network(ABC):
         """Call the network in inference mode.
 
         Returns:
-            The model's output, and whatever else the network returns: an eager framework computes that too.
+            The model's output, and all other arrays that the network returns: an eager framework computes them, too.
 
         Raises:
             ModelError: as `apply`.
@@ -140,7 +140,7 @@ class Network(ABC):
 
     @property
     def jit(self) -> Callable[..., Any]:
-        """What users of the network's library compile a function of the network and of arrays with."""
+        """The jit with which users of the network's library compile a function of the network and of arrays."""
         return jax.jit
 
     def assembled(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
@@ -159,7 +159,7 @@ class Network(ABC):
 
     @abstractmethod
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
-        """What the network returns, and all leaves afterwards."""
+        """The value that the network returns, and all leaves after the call."""
 
     def initial(self, seed: int) -> Weights:
         """The weights as the user's code draws them, in canonical form on the host."""
@@ -172,7 +172,7 @@ class Network(ABC):
         return self._values(0, lambda leaf: not leaf.is_weight)
 
     def _values(self, seed: int, wanted: Callable[[Leaf], bool]) -> list[Any]:
-        """The wanted leaves of a state; the compiler leaves out drawing all others."""
+        """The wanted leaves of a state. The compiler drops the code that draws all others."""
 
         def values() -> list[Any]:
             built = zip(self.leaves, jax.tree.leaves(self._drawn(seed)), strict=True)

@@ -1,6 +1,6 @@
 """The kinds of networks that JAX has: Flax NNX, Linen, Equinox, Haiku, `init` with `apply`, and a plain function.
 
-Neither Linen nor Equinox nor Haiku is imported here: a network of theirs has brought its library along.
+Linen, Equinox and Haiku are not imported here: the user's network has imported its library.
 """
 
 import inspect
@@ -17,14 +17,14 @@ from fwbench.frameworks.jax.functional import Kind, Leaf, Network
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, described, parameters
 
-# Parameter names by which a network's call may take the mode.
+# Names of the parameter by which a network's call may take the mode, each with its value in training mode or not.
 _MODES: dict[str, Callable[[bool], bool]] = {
     **dict.fromkeys(("train", "training", "is_training"), lambda train: train),
     **dict.fromkeys(("deterministic", "inference"), lambda train: not train),
 }
 
 
-# Flax's names of what Haiku calls otherwise.
+# Flax's names by Haiku's.
 _FROM_HAIKU = {"w": "kernel", "b": "bias", "offset": "bias", "embeddings": "embedding"}
 
 
@@ -35,12 +35,12 @@ class Nnx(Network):
         """
         Args:
             module: with abstract or any other weights.
-            build: builds such a module with the values of its own from a seed.
+            build: builds such a module with its own initial values from a seed.
         """
         self._build = build
         for _, part in nnx.iter_graph(module):
-            # The only Flax layer that computes in float32 whatever its weights are, unless told otherwise: neither
-            # bfloat16 nor a proof in float64 would be true.
+            # The only Flax layer that by default computes in float32 whatever its weights are: a program in bfloat16
+            # and a proof in float64 would both be wrong.
             if isinstance(part, nnx.Embed) and part.dtype == part.param_dtype:
                 part.dtype = None
         self._graphs = {}
@@ -157,7 +157,7 @@ class Equinox(Network):
         """
         Args:
             static, arrays: the module's two parts, arrays as shapes.
-            build: builds such a module with the values of its arrays from a seed.
+            build: builds such a module with its own initial arrays from a seed.
         """
         self._static = static
         self._build = build
@@ -219,7 +219,7 @@ class Pair(Network):
 
 
 class Haiku(Network):
-    """What Haiku's `transform` or `transform_with_state` returns. Its modules' names become a path of dots."""
+    """A network that Haiku's `transform` or `transform_with_state` returns. Its modules' names become dotted paths."""
 
     def __init__(self, model: Model, transformed: Any, sizes: Mapping[str, int]) -> None:
         self._transformed = transformed
@@ -262,7 +262,7 @@ class Haiku(Network):
     def _kind(path: Any) -> Kind:
         if path[0].idx == 0:
             return "parameter"
-        # Batch normalisation applies the average; `hidden` and `counter` are what it is computed from.
+        # Batch normalisation applies the average, which is computed from `hidden` and `counter`.
         is_average = path[1].key.endswith(("mean_ema", "var_ema")) and path[-1].key == "average"
         return "statistic" if is_average else "buffer"
 
@@ -280,7 +280,7 @@ class Function(Network):
 
 
 def _called(module: Any, inputs: Mapping[str, Any], train: bool, **random: Any) -> Any:
-    """Call a module in a mode, with its stream of random numbers where its call has such a parameter."""
+    """Call a module in a mode, with its stream of random numbers if its call has a parameter for it."""
     call = type(module).__call__
     positional, named = _arguments(inputs)
     random = {name: given for name, given in random.items() if name in (parameters(call) or {})}
@@ -293,7 +293,7 @@ def _arguments(inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, An
 
 
 def _besides_inputs(call: Callable[..., Any], inputs: Mapping[str, Any], train: bool) -> dict[str, Any]:
-    """What a module's call takes besides the inputs: the mode, and None for all else that it requires."""
+    """The arguments of a module's call besides the inputs: the mode, and None for all others that it requires."""
     known = list((parameters(call) or {}).values())[1:]
     single = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     required = [one.name for one in known if one.default is one.empty and one.kind in single]
@@ -348,7 +348,10 @@ def _is_floating(leaf: Any) -> bool:
 
 
 def _renamed_from_haiku(leaf: Leaf) -> Leaf:
-    """A leaf of Haiku's under Flax's names, as in `mlp/~/linear_0` and `w`; normalisations keep axes of length 1."""
+    """A leaf of Haiku's, such as `w` of `mlp/~/linear_0`, under Flax's names.
+
+    Normalisations keep axes of length 1, which the canonical shape lacks.
+    """
     module, _, name = leaf.name.partition(".")[2].rpartition(".")
     shape = leaf.canonical
     if leaf.kind == "statistic":
@@ -361,7 +364,7 @@ def _renamed_from_haiku(leaf: Leaf) -> Leaf:
 
 
 def _without_window(leaf: Leaf) -> Leaf:
-    """Equinox's convolutions keep their bias as (channels, 1, 1)."""
+    """A leaf of Equinox's. Convolutions keep their bias as (channels, 1, 1); its canonical shape is (channels,)."""
     if not leaf.name.endswith("bias") or len(leaf.shape) < 2 or set(leaf.shape[1:]) != {1}:
         return leaf
     return Leaf(leaf.name, leaf.shape, leaf.kind, leaf.shape[:1])

@@ -63,7 +63,7 @@ def conv(
 ) -> nnx.Conv:
     """A square convolution with PyTorch's explicit padding, (kernel - 1) // 2 unless given.
 
-    "SAME" pads another side at stride 2.
+    "SAME" would pad the other side at stride 2.
     """
     pad = (kernel - 1) // 2 if padding is None else padding
     return nnx.Conv(

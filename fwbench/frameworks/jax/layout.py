@@ -1,4 +1,4 @@
-"""How a network's own weights become the canonical ones and back: by renaming, or by a function of the user's."""
+"""Maps a network's own weights to the canonical ones and back: by renaming, or by a function of the user's."""
 
 import difflib
 import math
@@ -18,12 +18,12 @@ from fwbench.models import Model
 from fwbench.models.importing import ModelError, load
 from fwbench.models.weights import Shape
 
-# Flax's names of what the canonical form calls otherwise; the second line holds for running statistics alone.
+# Canonical names by Flax's; those of the second line are for running statistics alone.
 _RENAMED = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 _STATISTICS = {"mean": "running_mean", "var": "running_var"}
 _PROJECTIONS = ("query", "key", "value")
 
-# An element's number is stored in two digits, so that float32 holds each exactly.
+# An element's number is stored in two digits of this base, so that float32 holds each exactly.
 _BASE = 1 << 20
 
 
@@ -35,7 +35,7 @@ class Tensor:
         name: its own path, joined by dots.
         shape: its own.
         statistic: whether it is a running statistic rather than a parameter.
-        canonical: its shape in PyTorch's layout, where that is neither its own nor follows from the name.
+        canonical: its shape in PyTorch's layout, if it is not `shape` and does not follow from the name.
     """
 
     name: str
@@ -45,12 +45,12 @@ class Tensor:
 
 
 class Layout(ABC):
-    """The two directions between own weights, a list in the network's order, and canonical ones by name.
+    """The mappings between own weights, a list in the network's order, and canonical weights by name.
 
-    Both only move elements, in NumPy or, for arrays of JAX, so that JAX can differentiate them.
+    Both directions only move elements of NumPy's or JAX's arrays. JAX can differentiate the latter.
 
     Attributes:
-        shapes: canonical name to canonical shape.
+        shapes: canonical shape by canonical name.
     """
 
     shapes: dict[str, Shape]
@@ -77,7 +77,7 @@ def layout(model: Model, tensors: Sequence[Tensor]) -> Layout:
 
 
 def torch_layout(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Flax's weights under the names and in the layouts that they have without a mapping of the user's own.
+    """Flax's weights in canonical form, as they are without a mapping of the user's own.
 
     Args:
         weights: NumPy arrays by their paths, joined by dots, as a user's function of the weights gets them.
@@ -130,7 +130,7 @@ class Renamed(Layout):
 
 
 def _part_of_attention(tensor: Tensor, names: Set[str]) -> tuple[tuple[int, ...], Shape] | None:
-    """The order of axes, and then the shape, of a weight that keeps heads as an axis; None of all others.
+    """The order of axes, and the canonical shape, of a weight that keeps heads as an axis; None for all others.
 
     Flax's attention has the kernels `query`, `key` and `value` as (inputs, heads, features), their biases as (heads,
     features), and `out` as (heads, features, outputs).
@@ -151,7 +151,7 @@ def _part_of_attention(tensor: Tensor, names: Set[str]) -> tuple[tuple[int, ...]
 
 
 class Rearranged(Layout):
-    """Names and layouts by the user's function, which is inverted by tracking where it puts every element."""
+    """Names and layouts by the user's function. Its inverse follows from the place to which it moves each element."""
 
     def __init__(self, model: Model, path: str, tensors: Sequence[Tensor]) -> None:
         self._path = path
@@ -221,19 +221,19 @@ class Rearranged(Layout):
 
 
 class _Gather:
-    """One array out of the elements of others, read from no more of them than it needs."""
+    """Makes one array from elements of other arrays, and reads only the arrays that it needs."""
 
     def __init__(self, places: NDArray[np.int64], sources: Mapping[str, Shape]) -> None:
         """
         Args:
-            places: of each element among those of all sources, one after the other.
+            places: place of each element among those of all sources laid end to end.
         """
         sizes = [math.prod(shape) for shape in sources.values()]
         ends = np.cumsum(sizes)
         source = np.searchsorted(ends, places, side="right")
         used = np.unique(source)
         self._used = [list(sources)[index] for index in used]
-        # The difference between a place among all sources and among those used.
+        # The difference between a place among all sources and the place among those used.
         skipped = np.zeros(len(sizes), np.int64)
         skipped[used] = (ends - sizes)[used] - np.cumsum([0, *(sizes[index] for index in used)])[:-1]
         self._places = places - skipped[source] if places.size else places
@@ -248,7 +248,7 @@ def check(model: Model, expected: Mapping[str, Shape], given: Mapping[str, Shape
     """Check that weights are the ones that a network needs.
 
     Raises:
-        ModelError: one is missing, unknown or of another shape; the sentence names it and what is nearest to it.
+        ModelError: one is missing, unknown or of another shape; the sentence names it and its nearest match.
     """
     wrong = []
     missing, unknown = ({**one} for one in (expected, given))

@@ -1,4 +1,4 @@
-"""What a training step minimises."""
+"""Losses that a training step minimises."""
 
 from collections.abc import Callable
 
@@ -14,10 +14,10 @@ Loss = Callable[..., jax.Array]
 
 
 def loss_of(model: Model) -> Loss:
-    """The model's loss, a scalar, of its output in float32 and of the targets where there are any.
+    """The model's loss: a scalar function of its output in float32, and of the targets if there are any.
 
     Raises:
-        ModelError: an import path leads to no function; calling the loss does, where that goes wrong.
+        ModelError: an import path leads to no function. A call of the loss raises it, too, if the call fails.
     """
     if isinstance(model.loss, str):
         return {"cross_entropy": _cross_entropy, "mse": _mean_squared_error}[model.loss]

@@ -1,4 +1,4 @@
-"""Which network a model's import path names in JAX, and how it is built."""
+"""Finds and builds the network that a model's import path names in JAX."""
 
 import functools
 import inspect
@@ -73,7 +73,7 @@ def _network(model: Model, sizes: tuple[tuple[str, int], ...]) -> Network:
 
 
 def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) -> Network:
-    """The network that a builder builds."""
+    """The network of the object that a builder returns."""
     path = model.networks["jax"]
     seen: list[Any] = []
 
@@ -97,7 +97,7 @@ def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) ->
         return Nnx(model, nnx.merge(static, state), build)
     if issubclass(kind, _modules("equinox")):
         return Equinox(model, static, state, build)
-    # Built again, as what the other kinds hold must not come from a trace.
+    # Built again, as networks of the other kinds must not hold values of a trace.
     with faults(repr(path)):
         built = build()
     if isinstance(built, _modules("flax.linen")):
@@ -112,13 +112,13 @@ def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) ->
 
 
 def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """Whether a path names a function of the model's inputs rather than a builder of its network.
+    """True if a path names a function of the model's inputs, False if it names a builder of its network.
 
     Args:
-        given: the axes that it has parameters for.
+        given: the axes for which the definition has parameters.
 
     Raises:
-        ModelError: it is neither.
+        ModelError: the definition is neither.
     """
     if inspect.isclass(definition):
         return False
@@ -162,7 +162,7 @@ def _modules(library: str) -> tuple[type, ...]:
 
 
 def _has_state(built: Any) -> bool:
-    """Whether an Equinox network has layers that keep a state, or comes with their state."""
+    """True if an Equinox network has layers that keep a state, or comes with their state."""
     if "equinox" not in sys.modules:
         return False
     kinds = (sys.modules["equinox"].nn.State, sys.modules["equinox"].nn.StateIndex)

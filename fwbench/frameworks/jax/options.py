@@ -1,4 +1,4 @@
-"""Options of XLA's compiler that make faster programs of fwbench's own networks on a CPU than its defaults do."""
+"""Options of XLA's compiler with which fwbench's own networks run faster on a CPU than with its defaults."""
 
 import functools
 import os
@@ -10,10 +10,10 @@ import jax
 from fwbench.models import CATALOG
 from fwbench.record.workload import TRAINING, Workload
 
-# Switches YNNPACK off, to which XLA otherwise gives single products and convolutions on some processors: with it
-# inference of ResNet-50 takes 1.2 to 1.4 times as long, of ViT-B/16 1.07 to 1.17 (jax 0.10.2 and 0.12.0, one Xeon). Not
-# for training: with it the gradients of ResNet-50's convolutions are faster, and a step is 1.5 times as fast. And not
-# in fp64: without it XLA computes convolutions there by a scalar loop, and the small CNN takes 40 times as long.
+# Switches YNNPACK off, which XLA otherwise uses for single products and convolutions on some processors: with YNNPACK
+# inference of ResNet-50 takes 1.2 to 1.4 times as long, of ViT-B/16 1.07 to 1.17 (jax 0.10.2 and 0.12.0, one Xeon).
+# Training keeps YNNPACK: it speeds up the gradients of ResNet-50's convolutions, and a step is 1.5 times as fast. fp64
+# keeps it, too: without it XLA computes convolutions by a scalar loop, and the small CNN takes 40 times as long.
 _FASTER = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
@@ -35,7 +35,7 @@ def faster(model: str, platform: str) -> dict[str, Any]:
 
 
 def known(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that this version of XLA knows, as it refuses to compile with any other."""
+    """The options that this version of XLA knows; it refuses to compile with any other."""
     return {name: value for name, value in options.items() if _is_known(name, value)}
 
 

@@ -1,4 +1,4 @@
-"""A training step of the user's own in JAX: one compiled program, to which each call gives its state up."""
+"""A training step of the user's own in JAX: one compiled program, to which each call donates its state."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +27,9 @@ class Parts:
     """A tree taken apart.
 
     Attributes:
-        paths: of its arrays, joined by dots.
-        arrays: in the same order; numbers as arrays, too.
-        whole: makes the tree of such arrays.
+        paths: the paths of its arrays, joined by dots.
+        arrays: its arrays, in the same order; numbers are arrays, too.
+        whole: makes the tree from such arrays.
     """
 
     paths: tuple[str, ...]
@@ -61,7 +61,7 @@ class OwnStep(Compiled):
         with faults(f"{self.network.model.train_state['jax']!r}"):
             made = taken_apart(self.make_state(self.network.assembled(leaves, train=True)))
         self.paths, self.whole = made.paths, made.whole
-        # A call that is given away frees its arguments, so leaves that are one array become several.
+        # A call frees the arrays that are donated to it, so leaves that are one array become several.
         self.state: Leaves = jax.device_put(
             [jnp.array(self._wide(array), copy=True) for array in made.arrays], self.device
         )
@@ -70,7 +70,7 @@ class OwnStep(Compiled):
         self.names = Names(self.network.model, shapes, {name: leaf.shape for name, leaf in weights if leaf.is_weight})
 
     def _wide(self, array: jax.Array) -> jax.Array:
-        """An array of the state: in float64 where the workload asks for that."""
+        """An array of the state; in float64 if the workload asks for that."""
         wide = self.dtype == jnp.float64 and jnp.issubdtype(array.dtype, jnp.floating)
         return array.astype(jnp.float64) if wide else array
 
@@ -85,7 +85,7 @@ class OwnStep(Compiled):
         return parts.arrays, told.arrays
 
     def _same(self, after: Parts, before: Leaves) -> None:
-        """Raises ModelError where a step returns another state than it takes."""
+        """Raise ModelError if a step returns a state of other paths, shapes or types than it takes."""
         model, taken = self.network.model, dict(zip(self.paths, before, strict=True))
         returned = dict(zip(after.paths, after.arrays, strict=True))
         for path in {**taken, **returned}:
@@ -98,7 +98,7 @@ class OwnStep(Compiled):
 
     @property
     def arguments(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """As they are now: each call frees the state."""
+        """The arguments of the next call; each call frees the state."""
         return self.state, self.inputs
 
     def step(self) -> None:
@@ -130,7 +130,7 @@ class OwnStep(Compiled):
         return leaves
 
     def _canonical(self, paths: Mapping[str, str]) -> Weights:
-        """The arrays of a role, which may have none of some weights, under canonical names."""
+        """The arrays of a role under canonical names. A role may lack arrays for some weights."""
         arrays = dict(zip(self.paths, self.state, strict=True))
         weights = [(leaf, paths.get(name)) for name, leaf in zip(self.own_names, self.network.leaves, strict=True)]
         exported = self.network.export([arrays[path] if path else np.zeros(leaf.shape) for leaf, path in weights])
@@ -156,7 +156,7 @@ class OwnStep(Compiled):
 
 
 def own_names(network: Network, leaves: Leaves) -> list[str]:
-    """The ends of paths by which a state names each of a network's leaves."""
+    """For each of a network's leaves, the end of the path by which a state names it."""
     parts = (path.split(".") for path in taken_apart(network.assembled(leaves, train=True)).paths)
     return [".".join(of[1:] if of[0] in FILLERS else of) for of in parts]
 
@@ -172,7 +172,7 @@ def taken_apart(tree: Any) -> Parts:
             paths, jax.tree.leaves(state), lambda arrays: nnx.merge(graph, jax.tree.unflatten(structure, arrays))
         )
     leaves, structure = jax.tree.flatten(tree)
-    # What `nnx.split` returns is a tree of variables, whose path is their array's.
+    # `nnx.split` returns a tree of variables. The path of a variable is that of its array.
     parts, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: isinstance(part, nnx.Variable))
     found = list(zip((path for path, part in parts for _ in jax.tree.leaves(part)), leaves, strict=True))
     # Equinox's modules keep settings as numbers, which are no part of its states.

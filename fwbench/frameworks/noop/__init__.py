@@ -1,1 +1,1 @@
-"""No framework at all: prices the harness itself."""
+"""No framework at all: measures the harness itself."""

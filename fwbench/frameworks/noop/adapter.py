@@ -1,4 +1,4 @@
-"""An empty step, and a fixed one in NumPy whose bare time anyone can measure."""
+"""The adapter without a framework: an empty step, and a fixed one in NumPy whose bare time anyone can measure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from fwbench.record.workload import Workload
 
 
 class Empty(Program):
-    """A step that does nothing: its round is what the harness adds to every other."""
+    """A step that does nothing: its time is the overhead that the harness adds to every other step."""
 
     def __init__(self, ranks: Ranks | None = None) -> None:
         self.ranks = ranks

@@ -111,7 +111,7 @@ class Linear(Layer):
 class Conv(Layer):
     """A square convolution with PyTorch's explicit padding, (kernel - 1) // 2 unless given.
 
-    "SAME" pads another side at stride 2.
+    "SAME" would pad the other side at stride 2.
     """
 
     def __init__(

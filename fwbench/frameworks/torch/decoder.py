@@ -63,10 +63,10 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Logits of tokens of shape (batch, length): of all steps, or with a state of the last one.
+    """Logits for tokens of shape (batch, length): of all steps or, with a state, of the last step.
 
-    Without a state they have the shape (batch, length, vocabulary), and (batch, vocabulary) with one, which the call
-    updates in place.
+    Their shape is (batch, length, vocabulary) without a state, and (batch, vocabulary) with one. The call updates a
+    state in place.
     """
 
     def __init__(
