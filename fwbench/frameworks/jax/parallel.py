@@ -36,7 +36,7 @@ def join(ranks: Ranks) -> None:
     Raises:
         OSError: the ranks do not find each other.
     """
-    # If anything else keeps the ranks apart, JAX ends the process instead of raising an exception.
+    # The port is checked first: if the ranks cannot meet, JAX ends the process instead of raising an exception.
     problem = ranks.gather(_taken(ranks.address) if ranks.rank == 0 else None)[0]
     if problem:
         raise OSError(f"JAX's ranks cannot meet at {ranks.address}: {problem}")
@@ -73,7 +73,7 @@ def leave(ranks: Ranks | None) -> None:
 
 
 def _taken(address: str) -> str | None:
-    """Why no process can listen at an address of this host; None if one can."""
+    """The reason why no process can listen at an address of this host; None if one can."""
     try:
         socket.create_server(_host(address)).close()
     except OSError as error:
@@ -103,7 +103,7 @@ def _host(address: str) -> tuple[str, int]:
 
 
 def lacking(workload: Workload, ranks: Ranks | None) -> str | None:
-    """Why a workload's devices are not available, as one sentence; None if they are."""
+    """The reason why a workload's devices are not available, as one sentence; None if they are."""
     if workload.devices == 1 and ranks is None:
         return None
     if workload.target and workload.devices > 1:
@@ -137,10 +137,10 @@ def _by_process(kind: str) -> list[list[jax.Device]]:
 
 
 class Devices(ABC):
-    """Where arrays of a program are placed, and how a function becomes a program there.
+    """The devices of a program: they hold its arrays, and a function becomes a program on them.
 
     Attributes:
-        local: those of this process, in the order of their slices.
+        local: this process's devices, in the order of their slices.
     """
 
     local: tuple[Any, ...]
@@ -155,7 +155,7 @@ class Devices(ABC):
 
     @abstractmethod
     def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
-        """Divide a global batch, a slice for each device.
+        """Divide a global batch into a slice for each device.
 
         Args:
             batch: NumPy arrays, samples first.
@@ -168,7 +168,7 @@ class Devices(ABC):
 
     @abstractmethod
     def rows(self, array: jax.Array) -> NDArray[Any]:
-        """Copy the rows that this process's devices have computed, a result of kind `own`, to the host."""
+        """Copy the rows that this process's devices have computed to the host, from a result of kind `own`."""
 
     @abstractmethod
     def copied(self, tree: Any) -> Any:
@@ -176,10 +176,10 @@ class Devices(ABC):
 
     @abstractmethod
     def spread(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
-        """The function for all devices: each has the whole first argument, and its slices of the others.
+        """The function for all devices: each gets the whole first argument, and its slices of the others.
 
         Args:
-            result: whether devices return the `same`, or each its `own`.
+            result: `same` if all devices return the same result, `own` if each returns its own.
         """
 
     # The methods below are called inside such a function.
@@ -198,11 +198,11 @@ class Devices(ABC):
 
     @abstractmethod
     def keys(self, key: Any, parts: int) -> Any:
-        """A random key for each part of this device's slice; together the keys that one device has for all parts."""
+        """A random key for each part of this device's slice. One device would have the same keys for all parts."""
 
     @abstractmethod
     def streams(self, leaves: Sequence[Any]) -> list[Any]:
-        """Leaves of a network's state, with random keys changed so that each device draws other numbers."""
+        """Leaves of a network's state, with random keys changed so that each device draws different numbers."""
 
 
 def _copied(array: Any, device: Any) -> jax.Array:
@@ -260,7 +260,7 @@ class Several(Devices):
     def __init__(self, every: Sequence[jax.Device]) -> None:
         """
         Args:
-            every: of all processes, in the order of their slices.
+            every: the devices of all processes, in the order of their slices.
         """
         self._mesh = Mesh(np.array(every), (_AXIS,))
         self._count = len(every)

@@ -15,12 +15,12 @@ from fwbench.frameworks.faults import first_line
 
 
 def has_cuda() -> bool:
-    """Whether a plugin for NVIDIA's GPUs, as `jax-cuda13-plugin` brings, is installed."""
+    """True if a plugin for NVIDIA's GPUs, such as that of `jax-cuda13-plugin`, is installed."""
     return any(name.startswith("jax_plugins.xla_cuda") for name in _names())
 
 
 def no_gpu() -> str | None:
-    """Why JAX cannot use the GPU, in its own words if it has any; None if it can, and the device is open."""
+    """The reason why JAX cannot use the GPU, in JAX's words if it has any; None if it can, and the device is open."""
     if not has_cuda():
         return "it has no CUDA plugin; install fwbench[cuda]"
     try:
@@ -42,7 +42,7 @@ def no_gpu() -> str | None:
 
 
 class _Said(logging.Handler):
-    """Catches what JAX only logs of a plugin that fails to start; `jax.devices` just does not know the backend."""
+    """Catches the reason, only logged, for which a plugin fails to start; `jax.devices` does not know the backend."""
 
     reason = ""
 
@@ -53,10 +53,10 @@ class _Said(logging.Handler):
 
 
 def leave_out() -> None:
-    """Let JAX find plugins that register nothing, unless it has loaded them already.
+    """Replace plugins that JAX has not loaded yet by modules that register nothing.
 
-    JAX imports every plugin that is installed and calls its `initialize`, whatever JAX_PLATFORMS says. CUDA's loads
-    300 MB, which would count as the memory of a program on the CPU.
+    JAX imports every plugin that is installed and calls its `initialize`, whatever JAX_PLATFORMS says. CUDA's plugin
+    loads 300 MB, which would count as the memory of a program on the CPU.
     """
     for name in _names() - sys.modules.keys():
         nothing = ModuleType(name)

@@ -14,7 +14,7 @@ from fwbench.record.spans import Span
 def recorded(call: Callable[[], None], calls: int, optimised: str) -> list[Span]:
     """Make calls under the profiler; `optimised` is the program's optimised HLO."""
     options = jax.profiler.ProfileOptions()
-    # To record Python's own calls would take most of the time.
+    # Recording Python's own calls would take most of the time.
     options.python_tracer_level = 0
     profiler = functools.partial(jax.profiler.trace, profiler_options=options)
     return xplane.recorded(profiler, jax.profiler.TraceAnnotation, _events, call, calls, optimised)

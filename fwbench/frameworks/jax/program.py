@@ -39,12 +39,12 @@ _MATMUL_PRECISION = {"fp64": "highest", "fp32": "highest", "tf32": "default", "b
 
 def precision(workload: Workload) -> dict[str, Any]:
     """JAX's settings by which a program computes in the workload's precision."""
-    # Without x64 JAX makes float32 of every float64. In other precisions it is left as the user has set it.
+    # Without x64 JAX turns every float64 into float32. Other precisions leave the setting to the user.
     wide = {"jax_enable_x64": True} if workload.precision == "fp64" else {}
     return {**wide, "jax_default_matmul_precision": _MATMUL_PRECISION[workload.precision]}
 
 
-Leaves = list[Any]  # of arrays, and None for what a program does without
+Leaves = list[Any]  # arrays, and None for leaves that a program does without
 
 _COMPILED: list[float] = []  # seconds of each compilation in this process
 
@@ -56,12 +56,12 @@ def _note_compilation(event: str, duration_secs: float, **_: Any) -> None:
 
 jax.monitoring.register_event_duration_secs_listener(_note_compilation)
 
-# What users of a library call that takes modules apart at each call; a compiled program is called with arrays alone.
+# The libraries' jits that take modules apart at each call. A compiled program is called with arrays alone.
 _JITS: dict[type, str] = {Nnx: "flax.nnx.jit", Equinox: "equinox.filter_jit"}
 
 
 def _left_out(workload: Workload, of: Network) -> str:
-    """The jit whose own work is no part of a call; empty where there is none."""
+    """The jit whose own work is no part of a call; empty if there is none."""
     return "" if workload.call == "module" else _JITS.get(type(of), "")
 
 
@@ -85,7 +85,7 @@ class Compiled(Program):
         self.device = self.devices.local[0]
         self.network = network(model, stateful.sizes(model, workload))
         if workload.remat:
-            # It imports the suite's own networks, which need a newer Flax than others' do.
+            # This module imports the suite's own networks, which need a newer Flax than others' networks do.
             from fwbench.frameworks.jax.rematerialise import rematerialised
 
             self.network = rematerialised(self.network)
@@ -186,7 +186,7 @@ class Compiled(Program):
 
 
 def _clear_peak(device: Any) -> Callable[[], None] | None:
-    """A function that resets a device's peak; None if there is none, or this JAX cannot do it (jax PR 38373)."""
+    """A function that resets a device's peak memory; None without a peak, or if this JAX cannot (jax PR 38373)."""
     return None if device.memory_stats() is None else getattr(device, "clear_memory_stats", None)
 
 
@@ -210,8 +210,8 @@ class Forward(Compiled):
 
         self.function = jax.jit(self.devices.spread(forward, "own"))
         self._take([self.inputs])
-        # A CPU may run independent calls out of order, so all outputs are held. A GPU's come in order, and held outputs
-        # would count as the program's memory.
+        # A CPU may run independent calls out of order, so all outputs are held. A GPU runs calls in order, and held
+        # outputs would count as the program's memory.
         self.pending: deque[Any] = deque(maxlen=None if self.device.platform == "cpu" else 1)
         self.out: Any = (jnp.zeros(()), [])
 
@@ -251,9 +251,9 @@ class Forward(Compiled):
 
 
 class OfModule(Forward):
-    """A forward pass as users of the network's library make it, whose jit takes the module apart at each call.
+    """A forward pass called as users of the network's library call it: its jit takes the module apart at each call.
 
-    The compiled program beside it is what the record describes.
+    The record describes the compiled program beside it.
     """
 
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
@@ -285,7 +285,7 @@ class OfModule(Forward):
 
 
 class Dispatch(Forward):
-    """Takes every leaf and computes nothing: what a call costs before any arithmetic."""
+    """A program that takes every leaf and computes nothing: the cost of a call before any arithmetic."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
         super().__init__(workload, model, weights, ranks)

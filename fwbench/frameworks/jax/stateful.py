@@ -20,17 +20,18 @@ from fwbench.models.weights import Weights
 from fwbench.record.measurement import Metric
 from fwbench.record.workload import Workload
 
-# XLA's options for a program that runs a few times, so that optimising it would take longer than it saves.
+# XLA's options for a program that runs only a few times: optimising it would take longer than it saves.
 _AS_WRITTEN = {"xla_backend_optimization_level": 0}
-# Two results of the same call are no further apart than so many units in the last place.
+# Largest distance of two results of the same call, in units in the last place.
 _ROUNDINGS = 64
 
 
 class Stateful(Compiled):
     """Every call starts from the same state: the empty one, or the one that the steps before have filled.
 
-    What a further call would write again, as into a cache, is donated, and taken from call to call. All else, such as a
-    position, each call takes as it was at first. All of the state is returned. Arguments are those of `Forward`.
+    Leaves that a further call would write again, such as a cache, are donated, and go from call to call. Each call
+    takes all others, such as a position, with their first values. Calls return the whole state. Arguments are those of
+    `Forward`.
     """
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: None = None) -> None:
@@ -45,7 +46,8 @@ class Stateful(Compiled):
         self.settings["state"] = "donated" if any(self.donated) else "returned anew"
         self._take(state)
         self.function = jax.jit(self._flat, donate_argnums=2)
-        # A CPU may run independent calls out of order, so all outputs are held, but for what the next call overwrites.
+        # A CPU may run independent calls out of order, so all outputs are held, except those that the next call
+        # overwrites.
         self.pending: deque[Any] = deque(maxlen=None if self.device.platform == "cpu" else 1)
         self.out: Any = (jnp.zeros(()), [])
 
@@ -69,7 +71,7 @@ class Stateful(Compiled):
         return output, *_divided(jax.tree.leaves(after), self.donated)
 
     def _written_again(self, first: Leaves) -> list[bool]:
-        """Which leaves a second call leaves as the first call has written them, and may be donated."""
+        """For each leaf, True if a second call leaves it as the first call wrote it, so that it may be donated."""
 
         def called(state: Leaves) -> Leaves:
             after = self._stepped(self.leaves, self.inputs, jax.tree.unflatten(self.structure, state))[1]
@@ -86,12 +88,12 @@ class Stateful(Compiled):
         return [of and _same(one, two) for of, one, two in zip(carried, once, twice, strict=True)]
 
     def _take(self, state: Leaves) -> None:
-        # A call that is given away frees its arguments, so leaves that are one array become several.
+        # A call frees the arrays that are donated to it, so leaves that are one array become several.
         self.carried, self.kept = _divided([jnp.copy(leaf) for leaf in state], self.donated)
 
     @property
     def arguments(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """As they are now: each call frees what was donated."""
+        """The arguments of the next call; each call frees the donated leaves."""
         return self.leaves, self.inputs, self.carried, self.kept
 
     def step(self) -> None:
@@ -132,10 +134,10 @@ def stepped(network: Network, leaves: Leaves, inputs: Mapping[str, jax.Array], s
 
 
 def placed_state(model: Model, state: Any, device: jax.Device, dtype: Any) -> Any:
-    """A state on the device, its arrays of floating point in this number format.
+    """A state on the device, its floating-point arrays in this number format.
 
     Raises:
-        ModelError: it holds something that is neither an array nor a number.
+        ModelError: the state holds an object that is neither an array nor a number.
     """
 
     def placed(leaf: Any) -> jax.Array:
@@ -164,7 +166,7 @@ def _is_alike(one: jax.Array, other: jax.Array) -> bool:
 
 
 def _same(one: jax.Array, other: jax.Array) -> bool:
-    """Whether two arrays are equal but for rounding, as a GPU may round a sum otherwise at each call."""
+    """True if two arrays are equal but for rounding: a GPU may round a sum differently at each call."""
     first, second = (np.asarray(array).astype(np.float64) for array in (one, other))
     unit = float(jnp.finfo(one.dtype).eps)
     return bool(np.linalg.norm(first - second) <= _ROUNDINGS * unit * np.linalg.norm(first))

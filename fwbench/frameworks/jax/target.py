@@ -1,7 +1,6 @@
 """JAX programs for a GPU that this machine lacks: XLA compiles them from a description of the device; nothing runs.
 
-XLA then does not know what it would measure on the device: which kernel is fastest, and how much scratch memory cuDNN
-needs.
+XLA then lacks the facts that it would measure on the device: the fastest kernels, and cuDNN's scratch memory.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,7 @@ _NEEDED = "JAX compiles for a GPU that is not here with packages that are missin
 
 
 def fingerprint(function: Callable[..., Any], arguments: tuple[Any, ...], target: str) -> Fingerprint | str:
-    """Lower and compile a jitted function of these arguments for a device, or say why that cannot be done here.
+    """The fingerprint of a jitted function, lowered and compiled for a device, or the reason why there is none.
 
     Args:
         arguments: arrays, which stay where they are.

@@ -1,4 +1,4 @@
-"""Training in JAX: one compiled program a step, from the gradients to the learning-rate schedule; and evaluation."""
+"""Training in JAX: one compiled program per step, from the gradients to the learning-rate schedule; and evaluation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from fwbench.models import Model
 from fwbench.models.weights import Lazy, Weights, is_statistic
 from fwbench.record.workload import Workload
 
-# The states of optax in which it keeps a first moment.
+# The states of optax that hold a first moment.
 _MOMENTS = (optax.ScaleByAdamState, optax.TraceState)
 
 
@@ -27,11 +27,11 @@ class TrainStep(Compiled, Trainer):
     """An optimizer step on a batch that lies on the device.
 
     Parameters, running statistics, optimizer state and the step's number are one flat list of leaves that each call
-    takes, gives up (donation) and returns, so nothing of it passes through the host.
+    takes, donates and returns, so no leaf passes through the host.
 
-    Each of several devices computes its slice's gradients and takes the optimizer's step with their mean. Batch
-    normalisation uses each device's own statistics; the running statistics, and all other state of a network, are the
-    first device's. Loss, `curve` and `scores` are those of the whole batch.
+    Each of several devices computes its slice's gradients, and makes the optimizer's step with the mean of all slices'
+    gradients. Batch normalisation uses each device's own statistics; the running statistics, and all other state of a
+    network, are the first device's. Loss, `curve` and `scores` are those of the whole batch.
 
     Args:
         horizon: steps over which the learning rate falls to zero.
@@ -83,8 +83,8 @@ class TrainStep(Compiled, Trainer):
             self._curve.append(self.out)
 
     def wait(self) -> None:
-        # Wait for the loss alone: the state is ready with it, and waiting for its hundreds of arrays would cost more
-        # than waiting for a GPU.
+        # Wait for the loss alone: the state is ready when the loss is, and waiting for its hundreds of arrays would
+        # cost more than waiting for a GPU.
         jax.block_until_ready((self.out, self._scores[-1:]))
 
     def output(self) -> NDArray[Any]:
@@ -142,7 +142,7 @@ class TrainStep(Compiled, Trainer):
         return scores
 
     def _wanted(self, wanted: NDArray[Any]) -> jax.Array:
-        """What the loss compares the output with, each device with its slice."""
+        """The targets with which the loss compares the output, each device with its slice."""
         floating = self.dtype if wanted.dtype.kind == "f" else None
         placed: jax.Array = self.devices.divided(
             wanted, lambda part, device: jax.device_put(jnp.asarray(part, floating), device)
@@ -154,7 +154,7 @@ class TrainStep(Compiled, Trainer):
         return self._placed(dict.fromkeys(self.network.model.inputs, images), self.dtype)
 
     def _output_shape(self) -> tuple[int, ...]:
-        """The shape of the network's output, from a trace that is then dropped, as the timed trace must begin cold."""
+        """The shape of the network's output, from a trace that is then dropped: the timed trace must begin cold."""
         output = jax.eval_shape(lambda leaves, inputs: self.network.apply(leaves, inputs)[0], self.leaves, self.inputs)
         jax.clear_caches()
         return tuple(output.shape)
@@ -207,7 +207,7 @@ class TrainStep(Compiled, Trainer):
         return jax.tree.leaves((parameters, rest, memory, number + 1)), (loss, hits)
 
     def _loss(self, parameters: Leaves, rest: Leaves, inputs: Any, wanted: Any, key: jax.Array) -> tuple[Any, Any]:
-        """This part's share of the mean loss; right answers, counted in mode `fit` alone; the network's other state."""
+        """This part's share of the mean loss; top-1 hits, counted in mode `fit` alone; the network's other state."""
         output, leaves = self._output(parameters, rest, inputs, train=True, key=key)
         loss = self.criterion(output, *wanted) / self.parts
         hits = jnp.sum(_rank(output, *wanted) < 1, dtype=jnp.float32) if self.fits else None
@@ -226,7 +226,7 @@ class TrainStep(Compiled, Trainer):
         return array.astype(self.compute) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
     def _totals(self, state: Leaves, inputs: Any, labels: jax.Array) -> jax.Array:
-        """Sums over samples: loss, hits among the first and the first five, samples; shape (4,)."""
+        """Sums over samples: loss, top-1 hits, top-5 hits, number of samples; shape (4,)."""
         parameters, rest, *_ = self._parts(state)
         logits, _ = self._output(parameters, rest, inputs)
         counted = labels >= 0
@@ -238,7 +238,7 @@ class TrainStep(Compiled, Trainer):
 
 
 def _zeros(tree: Any) -> Any:
-    """Zeros shaped like the arrays of a tree: views of one buffer, as the host need not hold as many as a device."""
+    """Zeros shaped like the arrays of a tree. They are views of one buffer per type, which saves memory of the host."""
     sizes: dict[Any, int] = {}
     for array in jax.tree.leaves(tree):
         sizes[array.dtype] = max(array.size, sizes.get(array.dtype, 0))
@@ -248,5 +248,5 @@ def _zeros(tree: Any) -> Any:
 
 
 def _rank(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """How many classes score higher than each sample's own."""
+    """For each sample, the number of classes that score higher than its own."""
     return jnp.sum(logits > jnp.take_along_axis(logits, labels[:, None], axis=1), axis=1)

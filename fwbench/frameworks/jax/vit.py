@@ -20,9 +20,9 @@ _layer_norm = partial(nnx.LayerNorm, epsilon=1e-6, use_fast_variance=False)
 
 
 def _gelu(x: Array) -> Array:
-    """The error-function form, from which the tanh form differs by 1e-3, as PyTorch computes it.
+    """GELU in the error-function form, as PyTorch computes it; the tanh form differs by 1e-3.
 
-    jax.nn.gelu takes the complementary error function, which costs more on a CPU.
+    jax.nn.gelu uses the complementary error function, which costs more on a CPU.
     """
     return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
 

@@ -36,10 +36,10 @@ _NODE = re.compile(r"(?<=: )\{\{.*?\}\} ?")
 
 
 class TensorFlow(Framework):
-    """Both lanes; a workload over several devices has a process for each.
+    """Both lanes. A workload over several devices has a process for each device.
 
     Attributes:
-        replicas: the ranks, as TensorFlow has them; None: this process is alone.
+        replicas: the ranks as TensorFlow's workers; None: this process is alone.
     """
 
     def __init__(self) -> None:
@@ -123,15 +123,15 @@ class TensorFlow(Framework):
         return _offered(workload, "TensorFlow", tf.negative, ones, dtype=tf.float32)
 
     def said(self, error: BaseException) -> str:
-        # An exception names the node of the graph before its sentence; that name may be as long.
+        # A message begins with the name of the graph's node, which may be as long as the sentence after it.
         return _NODE.sub("", super().said(error))
 
 
 def _offered(workload: Workload, on_gpu: str, function: Callable[..., Any], *arrays: Any, dtype: Any = None) -> Offered:
-    """A call of a function of arrays, run in the workload's precision as the lane runs programs; and its library.
+    """A call of a function of arrays, in the workload's precision and as the lane runs programs; and its library.
 
     Args:
-        on_gpu: the library on a GPU without XLA.
+        on_gpu: name of the library on a GPU without XLA.
     """
     device = device_of(workload)
     with tf.device(device):
@@ -151,7 +151,7 @@ def _offered(workload: Workload, on_gpu: str, function: Callable[..., Any], *arr
 
 
 def _compiled(workload: Workload) -> bool | None:
-    """The argument that tells `tf.function` whether to compile by XLA."""
+    """The argument `jit_compile` of `tf.function` for the workload's lane."""
     return True if workload.lane == "tensorflow-xla" else None
 
 

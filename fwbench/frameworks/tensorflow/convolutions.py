@@ -1,9 +1,9 @@
-"""Convolutions of images, NHWC: TensorFlow's own, or in the forms that XLA's CPU backend makes fast code of.
+"""Convolutions of images, NHWC: TensorFlow's own, or in forms for which XLA's CPU backend makes fast code.
 
-XLA's CPU backend takes a convolution with one group a channel (depthwise) for a dense one with a mask, or runs a scalar
-loop. Written as a sum of shifted products, one for each tap of the kernel, it becomes one vectorised loop; and a 1x1
-convolution is a matrix product. `fwbench.frameworks.jax.convolutions` has the same forms for JAX, and docs/xla-cpu.md
-the figures.
+XLA's CPU backend computes a convolution with one group per channel (depthwise) as a dense one with a mask, or by a
+scalar loop. Written as a sum of shifted products, one for each tap of the kernel, it becomes one vectorised loop; and a
+1x1 convolution is a matrix product. `fwbench.frameworks.jax.convolutions` has the same forms for JAX, and
+docs/xla-cpu.md the figures.
 """
 
 import itertools
@@ -24,7 +24,7 @@ def convolution(x: Tensor, kernel: Tensor, stride: int, pads: Pads, *, depthwise
 
     Args:
         x: of shape (batch, height, width, channels).
-        kernel: of shape (rows, columns, channels, features), or (rows, columns, channels, 1) of a depthwise one.
+        kernel: of shape (rows, columns, channels, features), or (rows, columns, channels, 1) if depthwise.
         pads: zeros before and after, in height and in width.
     """
     if _form == "products" and depthwise:

@@ -1,4 +1,4 @@
-"""What a TensorFlow program is made of: the graph of its traced function, or what XLA was given and made of it."""
+"""The fingerprint of a TensorFlow program: the graph of its traced function, or XLA's StableHLO and optimised HLO."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ from fwbench.frameworks.tensorflow.imported import keras, tf
 from fwbench.record.fingerprint import Fingerprint
 
 _UNSTATED = "TensorFlow does not state it"
-# Attributes without meaning for the arithmetic: places in the Python source, and TensorFlow's names.
+# Attributes without meaning for the arithmetic: source locations in Python, and TensorFlow's names.
 _IDLE = ("container", "shared_name", "config", "config_proto", "executor_type", "debug_name", "tensor_name")
 
 
@@ -22,7 +22,7 @@ def described(function: Any, concrete: Any, arguments: tuple[Any, ...], device: 
 
     Args:
         concrete: its trace for these arguments.
-        device: TensorFlow's name of the device that it ran on.
+        device: TensorFlow's name of the device on which it ran.
         xla: whether XLA compiles it.
     """
     facts: dict[str, Any] = {
@@ -75,11 +75,11 @@ def _by_xla(
 
 
 class _Reader:
-    """Reads the nodes of a graph, those of the functions that it calls included.
+    """Reads the nodes of a graph, including those of the functions that it calls.
 
     Attributes:
-        operators: how often each operator occurs; in a called function once for every call.
-        dtypes: by element type, how many operators of each kind have it among their attributes.
+        operators: count of each operator; those in a called function count once for every call.
+        dtypes: count of each operator by the element types among its attributes.
     """
 
     def __init__(self, functions: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class _Reader:
         self.dtypes: dict[str, Counter[str]] = {}
 
     def lines(self, nodes: Any, given: tuple[str, ...]) -> Iterator[str]:
-        """One line for each node, which refers to other nodes by number, so that it holds no name.
+        """One line for each node. It refers to other nodes by number, so it holds no name.
 
         Args:
             given: names of a function's arguments.

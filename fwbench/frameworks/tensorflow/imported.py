@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Both import these if they are installed, and do not need them: JAX takes 220 MB, which would count as the memory of
-# TensorFlow's programs, and scikit-learn sets variables of OpenMP for the whole process.
+# Modules that TensorFlow and Keras import if they are installed, and do not need. JAX takes 220 MB, which would count
+# as the memory of TensorFlow's programs, and scikit-learn sets variables of OpenMP for the whole process.
 _BESIDE = ("jax", "pandas", "matplotlib", "matplotlib.pyplot", "sklearn")
 
 
@@ -27,7 +27,7 @@ def _without(names: tuple[str, ...]) -> Iterator[None]:
             del sys.modules[name]
 
 
-# Otherwise it reports its build on standard error at every start.
+# Otherwise TensorFlow reports its build on standard error at every start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["KERAS_BACKEND"] = "tensorflow"
 with _without(_BESIDE):

@@ -1,6 +1,6 @@
 """Layers with torchvision's numerics, shared by the networks that share them there. Images are NHWC.
 
-Weights bear PyTorch's names, and `kernel` where their axes stand in another order than PyTorch's. Their values come
+Weights have PyTorch's names, or the name `kernel` if the order of their axes differs from PyTorch's. Their values come
 from the canonical weights, so none is drawn.
 """
 
@@ -24,8 +24,8 @@ class Training:
 
     Attributes:
         seed: of this step's random numbers, two int32.
-        statistics: running statistics and their new values, which the step assigns: a block that is computed twice for
-            the sake of memory must not count its batch twice.
+        statistics: running statistics and their new values, which the step assigns at its end: a block that is computed
+            twice to save memory must not count its batch twice.
     """
 
     seed: Tensor
@@ -33,8 +33,8 @@ class Training:
     _graph: Any = field(default_factory=tf.compat.v1.get_default_graph)
 
     def note(self, variable: Any, value: Tensor) -> None:
-        """Note a statistic's new value, unless there is one: a checkpointed block runs a second time."""
-        # Keras traces a user's model once more, in a graph that it throws away.
+        """Note a statistic's new value, unless one is noted already: a checkpointed block runs a second time."""
+        # Keras traces a user's model once more, in a graph that it drops.
         if tf.compat.v1.get_default_graph() is self._graph:
             self.statistics.setdefault(id(variable), (variable, tf.cast(value, variable.dtype)))
 
@@ -49,7 +49,7 @@ _training: Training | None = None
 
 @contextmanager
 def training(seed: Tensor) -> Iterator[Training]:
-    """The step that the layers called within are part of."""
+    """A context that makes the layers called in it part of one training step."""
     global _training
     before, _training = _training, Training(seed)
     try:
@@ -59,7 +59,7 @@ def training(seed: Tensor) -> Iterator[Training]:
 
 
 class _Built:
-    """A layer with all its weights from the beginning, as Keras would otherwise trace it to find out."""
+    """A layer with all its weights from the beginning; otherwise Keras would trace it to find them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Model(_Built, keras.Model):
 
 
 class Layer(_Built, keras.layers.Layer):
-    """A layer of one."""
+    """A layer of a network."""
 
     def weight(self, name: str, *shape: int, trainable: bool = True, autocast: bool = True) -> Any:
         """A weight, to which a canonical weight will be assigned."""
@@ -191,7 +191,7 @@ def fused_batch_norm(
 def defined_batch_norm(
     x: Tensor, scale: Tensor, offset: Tensor, mean: Tensor, variance: Tensor, eps: float, momentum: float, train: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same by definition, for float64, in which TensorFlow's operator does not compute."""
+    """The results of `fused_batch_norm` by definition, for float64, in which TensorFlow's operator does not compute."""
     after = mean, variance
     if train:
         count = x.shape.num_elements() // x.shape[-1]
@@ -219,10 +219,12 @@ class LayerNorm(Layer):
 
 
 class Dropout(Layer):
-    """Drops what shares a random number with probability `rate` while training, and scales up what it keeps.
+    """Drops elements with probability `rate` while training, and scales up the others.
+
+    Elements that share a random number (`_shared`) are dropped together.
 
     Attributes:
-        number: among a network's stochastic layers, so that each draws numbers of its own.
+        number: number of the layer in its network, so that each stochastic layer draws numbers of its own.
     """
 
     def __init__(self, rate: float) -> None:
@@ -238,7 +240,7 @@ class Dropout(Layer):
         return tf.where(keep, x / (1 - self.rate), tf.zeros((), x.dtype))
 
     def _shared(self, x: Tensor) -> tuple[int, ...]:
-        """Shape of the random numbers, which is stretched to the input's."""
+        """Shape of the random numbers, which is broadcast to the input's."""
         return tuple(x.shape)
 
 

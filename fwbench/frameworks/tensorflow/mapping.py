@@ -1,4 +1,4 @@
-"""Where the numbers of a Keras variable lie in the reference's weight: by its axes, or by a function of the user's."""
+"""Placement of a Keras variable's numbers in the reference's weight: by its axes, or by a function of the user's."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from fwbench.models.weights import Shape
 
 @dataclass(frozen=True)
 class Transposed:
-    """A variable whose axes follow in another order in the weight.
+    """A variable whose axes have another order in the weight.
 
     Attributes:
         shape: the weight's.
@@ -26,7 +26,7 @@ class Transposed:
     axes: tuple[int, ...]
 
     def weight(self, array: NDArray[Any]) -> NDArray[Any]:
-        """An array in the variable's layout in the weight's."""
+        """Turn an array in the variable's layout into the weight's."""
         return np.ascontiguousarray(array.transpose(self.axes))
 
     def variable(self, array: NDArray[Any]) -> NDArray[Any]:
@@ -36,11 +36,11 @@ class Transposed:
 
 @dataclass(frozen=True)
 class Rearranged:
-    """A variable whose numbers follow in any other order in the weight.
+    """A variable whose numbers have any other order in the weight.
 
     Attributes:
         own: the variable's shape.
-        places: of each of the weight's numbers in the flat variable, in the weight's shape.
+        places: for each of the weight's numbers, its place in the flat variable; in the weight's shape.
     """
 
     own: Shape
@@ -52,7 +52,7 @@ class Rearranged:
         return tuple(self.places.shape)
 
     def weight(self, array: NDArray[Any]) -> NDArray[Any]:
-        """An array in the variable's layout in the weight's."""
+        """Turn an array in the variable's layout into the weight's."""
         return np.ascontiguousarray(array.reshape(-1)[self.places])
 
     def variable(self, array: NDArray[Any]) -> NDArray[Any]:
@@ -63,14 +63,14 @@ class Rearranged:
 
 
 def by_function(path: str, own: Mapping[str, Shape]) -> dict[str, tuple[str, Rearranged]]:
-    """What a user's function makes of the variables.
+    """The rearrangement of each variable by a user's function.
 
     Args:
-        path: to the function, from arrays by the variables' names to the reference's by theirs.
+        path: import path of the function from arrays by the variables' names to arrays by the reference's names.
         own: the shapes of all variables.
 
     Returns:
-        By the weight's name that of its variable, and how that is rearranged.
+        By the weight's name, the name of its variable and the variable's rearrangement.
 
     Raises:
         ModelError: the function raised an exception, leaves variables out, or does more than rename and rearrange each.
@@ -79,7 +79,7 @@ def by_function(path: str, own: Mapping[str, Shape]) -> dict[str, tuple[str, Rea
     sizes = {name: math.prod(shape) for name, shape in own.items()}
     ends = np.cumsum(list(sizes.values()))
     starts = dict(zip(own, ends - list(sizes.values()), strict=True))
-    # Each number is its own place, counted from 1, as a function may add zeros.
+    # Each number is its own place, counted from 1: a zero is one that the function added.
     numbers = {name: np.arange(sizes[name]).reshape(shape) + starts[name] + 1.0 for name, shape in own.items()}
     with faults(repr(path)):
         made = {name: np.asarray(array, np.float64) for name, array in function(dict(numbers)).items()}

@@ -1,7 +1,7 @@
-"""The Keras network that a model names, how canonical weights enter and leave it, and how it is called.
+"""The Keras network that a model names: its construction, its canonical weights and its calls.
 
 This module needs no TensorFlow, as a lane may run Keras on another backend. All other modules of this folder choose
-TensorFlow's by importing `imported`, before they import this one.
+TensorFlow's backend: they import `imported` before this module.
 """
 
 import inspect
@@ -21,7 +21,7 @@ from fwbench.models.importing import ModelError, arguments, load, parameters
 from fwbench.models.outputs import select
 from fwbench.models.weights import Shape, Weights
 
-# Keras's names for what the canonical form calls otherwise.
+# Canonical names by Keras's.
 _RENAMED = {
     **{"kernel": "weight", "depthwise_kernel": "weight", "gamma": "weight", "embeddings": "weight", "beta": "bias"},
     **{"moving_mean": "running_mean", "moving_variance": "running_var"},
@@ -31,7 +31,7 @@ _STATISTICS = ("running_mean", "running_var")
 _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
 _DEPTHWISE = (2, 3, 0, 1)
 
-Tensor = Any  # of the backend
+Tensor = Any  # a tensor of the backend
 
 _KINDS = "a Keras layer or model, or a function of the inputs"
 
@@ -40,10 +40,10 @@ class Network:
     """A model's network with its variables.
 
     Attributes:
-        model: which it belongs to.
+        model: the model to which it belongs.
         module: a Keras layer; or a function of the inputs, which has no weights.
-        shapes: canonical name to canonical shape of every weight.
-        trained: names of those that training changes by their gradients.
+        shapes: canonical shape of every weight, by canonical name.
+        trained: names of the weights that training changes by their gradients.
     """
 
     def __init__(self, model: Model, sizes: Mapping[str, int], policy: str = "float32", seed: int = 0) -> None:
@@ -74,7 +74,7 @@ class Network:
 
     @property
     def parameters(self) -> list[Any]:
-        """The backend's variables of what is trained, in the order of `trained`."""
+        """The backend's variables of the trained weights, in the order of `trained`."""
         return [self._variables[name][0].value for name in self.trained]
 
     @property
@@ -108,11 +108,11 @@ class Network:
             variable.assign(placement.variable(weights[name]))
 
     def canonical(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        """An array in the layout of a weight's variable, such as its gradient, in the canonical layout."""
+        """Turn an array in the layout of a weight's variable, such as a gradient, into the canonical layout."""
         return self._variables[name][1].weight(array)
 
     def export(self) -> Weights:
-        """The weights in canonical form on the host: float32, or float64 where the network has that."""
+        """The weights in canonical form on the host: float32, or float64 if the network has that."""
         arrays = {name: variable.numpy() for name, (variable, _) in self._variables.items()}
         return {
             name: self.canonical(name, array if array.dtype == np.float64 else array.astype(np.float32))
@@ -130,7 +130,7 @@ class Network:
         return [variable.value for name, (variable, _) in self._variables.items() if name.endswith(_STATISTICS)]
 
     def place(self, inputs: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, Tensor]:
-        """A batch of inputs on the device, whole numbers as they are.
+        """A batch of inputs on the device; whole numbers keep their type.
 
         Args:
             inputs: as `fwbench.models.inputs.draw` gives them.
@@ -153,14 +153,14 @@ class Network:
         return (layer for _, layer in _paths(self.module))
 
     def parts(self) -> Iterator[tuple[str, Any, frozenset[str]]]:
-        """Path, layer, and canonical names of all weights in it, of the network and all layers within it."""
+        """For the network and each layer in it: path, layer, and canonical names of all weights in the layer."""
         names = {id(variable): name for name, (variable, _) in self._variables.items()}
         for path, layer in _paths(self.module):
             weights = getattr(layer, "weights", ())
             yield path, layer, frozenset(names[id(variable)] for variable in weights if id(variable) in names)
 
     def returned(self, inputs: Mapping[str, Tensor], *, train: bool = False) -> Any:
-        """What the network returns.
+        """Call the network; return its value.
 
         Raises:
             ModelError: the network raised an exception.
@@ -188,15 +188,15 @@ class Network:
         return self.output(self.returned(inputs, train=train), inputs)
 
     def output(self, returned: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The model's output in what its network returned for these inputs.
+        """The model's output in the value that its network returned for these inputs.
 
         Raises:
-            ModelError: there is none.
+            ModelError: the value holds no such output.
         """
         return select(self.model, "tensorflow", returned, next(iter(inputs.values())).shape[0])
 
     def _call_once(self, sizes: Mapping[str, int]) -> None:
-        """Trace the network, for layers that make their weights when they are first called."""
+        """Trace the network, for layers that make their weights at their first call."""
         given = self.model.inputs.items()
         self.returned({name: keras.KerasTensor((2, *one.sizes(sizes)), one.dtype) for name, one in given})
 
@@ -235,7 +235,7 @@ def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
 
 
 def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> Any:
-    """A Keras layer with its weights to come, or a function of the inputs."""
+    """A Keras layer whose canonical weights are yet to be loaded, or a function of the inputs."""
     path = model.networks["tensorflow"]
     definition = load(path)
     if not callable(definition) or isinstance(definition, keras.layers.Layer):
@@ -275,13 +275,13 @@ class _Function:
 
 
 def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """Whether a path names a function of the model's inputs rather than a builder of its network.
+    """True if a path names a function of the model's inputs, False if it names a builder of its network.
 
     Args:
-        given: the axes that it has parameters for.
+        given: the axes for which the definition has parameters.
 
     Raises:
-        ModelError: it is neither.
+        ModelError: the definition is neither.
     """
     known = parameters(definition)
     if inspect.isclass(definition) or known is None:
@@ -305,19 +305,19 @@ def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[s
 
 
 def _is_functional(module: Any) -> bool:
-    """Whether it is one of Keras's functional models, which take several inputs as one dictionary."""
+    """True for Keras's functional models, which take several inputs as one dictionary."""
     return isinstance(module, keras.models.Model) and hasattr(module, "operations")
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any]]:
-    """Layers within a layer, each under its name: an index in a sequence, else that of a model's layer or attribute."""
+    """The layers in a layer, each under its name: its index in a sequence, else the name of the layer or attribute."""
     sequences: Any = (*_own("Sequential"), keras.models.Sequential)
     if isinstance(layer, sequences):
         yield from _parts("", layer.layers)
     elif _is_functional(layer):
         yield from ((part.name, part) for part in layer.layers)
     else:
-        # PyTorch, as the backend, keeps layers apart from other attributes.
+        # With PyTorch as the backend, layers are kept apart from other attributes.
         for name, value in (vars(layer) | vars(layer).get("_modules", {})).items():
             if not name.startswith("_"):
                 yield from _parts(name, value)
@@ -335,7 +335,7 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _named(layer: Any, path: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any, bool]]:
-    """Path, variable, and whether it is a depthwise kernel, of every weight, shared ones once."""
+    """For every weight: path, variable, and True for a depthwise kernel. Shared weights occur once."""
     seen = set() if seen is None else seen
     children = list(_children(layer))
     within = {id(variable) for _, child in children for variable in child.weights}
@@ -343,7 +343,7 @@ def _named(layer: Any, path: str = "", seen: set[int] | None = None) -> Iterator
     for variable in layer.weights:
         if id(variable) not in within and id(variable) not in seen:
             seen.add(id(variable))
-            # The names of layers inside an unnamed layer precede its own.
+            # A layer in a private attribute is no child, so its name stays in front of the variable's.
             own = variable.path.rpartition(f"{layer.name}/")[2].replace("/", ".")
             yield _joined(path, own), variable, depthwise
     for name, child in children:
@@ -351,14 +351,14 @@ def _named(layer: Any, path: str = "", seen: set[int] | None = None) -> Iterator
 
 
 def _paths(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """A layer and all within it, each after its path."""
+    """The path of a layer and the layer, then those of all layers in it."""
     yield path, layer
     for name, child in _children(layer) if isinstance(layer, keras.layers.Layer) else ():
         yield from _paths(child, _joined(path, name))
 
 
 def _own(name: str) -> tuple[Any, ...]:
-    """A class of fwbench's layers, which need TensorFlow, where something has imported them."""
+    """A class of fwbench's layers, in a tuple; empty if nothing has imported these layers, which need TensorFlow."""
     layers = sys.modules.get("fwbench.frameworks.tensorflow.layers")
     return (getattr(layers, name),) if layers else ()
 

@@ -1,8 +1,8 @@
 """Adam and SGD as PyTorch defines them, by TensorFlow's fused training operators.
 
-Keras's own differ from PyTorch's. Its Adam adds epsilon before it corrects the second moment's bias, which makes
-epsilon as much as thirty times as large in the first steps; its SGD has the learning rate within the momentum, so that
-a schedule acts late. The operators below leave both to whoever calls them.
+Keras's own optimizers differ from PyTorch's. Its Adam adds epsilon before it corrects the second moment's bias, which
+makes epsilon up to thirty times as large in the first steps; its SGD multiplies the learning rate into the momentum, so
+that a schedule acts late. The operators below leave both to their caller.
 """
 
 import math
@@ -19,7 +19,7 @@ class Optimizer(ABC):
 
     Attributes:
         held: its own variables.
-        first: of these, each parameter's first moment.
+        first: those of `held` that are first moments, one for each parameter.
     """
 
     def __init__(self, parameters: Sequence[Any]) -> None:
@@ -61,7 +61,7 @@ class Sgd(Optimizer):
 
 
 class Adam(Optimizer):
-    """Kingma and Ba, arXiv:1412.6980, with the constants that every framework has by default."""
+    """Adam (Kingma and Ba, arXiv:1412.6980) with the constants that every framework has by default."""
 
     betas = (0.9, 0.999)
     epsilon = 1e-8
@@ -92,6 +92,6 @@ class Adam(Optimizer):
 
 
 def cosine(rate: float, horizon: int, step: Tensor) -> Tensor:
-    """The learning rate at a step, as `fwbench.frameworks.training.cosine` has it."""
+    """The learning rate at a step, by the schedule of `fwbench.frameworks.training.cosine`."""
     share = tf.cast(tf.minimum(step, horizon), tf.float32) / horizon
     return rate * 0.5 * (1 + tf.cos(math.pi * share))

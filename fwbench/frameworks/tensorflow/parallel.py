@@ -1,7 +1,7 @@
-"""Data parallelism in TensorFlow: one process a device, each with its slice of every batch.
+"""Data parallelism in TensorFlow: one process per device, each with its slice of every batch.
 
-The processes are the workers of a `MultiWorkerMirroredStrategy`, which averages their gradients by all-reduce: over
-NCCL between GPUs, over a ring of gRPC's between CPUs. Variables are each process's own: all start from the same values
+The processes are the workers of a `MultiWorkerMirroredStrategy`, which averages their gradients by all-reduce: by NCCL
+between GPUs, by a ring over gRPC between CPUs. Each process has variables of its own: all start from the same values
 and are changed by the same gradients.
 """
 
@@ -21,12 +21,12 @@ class Replicas:
     """The workers, of which this process is one.
 
     Raises:
-        OSError: they do not find each other; one sentence.
+        OSError: the workers do not find each other; one sentence.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        # The other devices are other ranks'.
+        # The other devices belong to other ranks.
         tf.config.set_visible_devices(gpus()[ranks.local : ranks.local + 1], "GPU")
         workers = ranks.gather(_free_address(ranks))
         os.environ[_CONFIGURATION] = json.dumps(
@@ -41,16 +41,16 @@ class Replicas:
             del os.environ[_CONFIGURATION]
 
     def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Make a call inside which `mean` and `first` may be called; all ranks make it."""
+        """Make a call in which `mean` and `first` may be called. All ranks make it."""
         return self._strategy.run(call, arguments)
 
     def mean(self, tensors: Sequence[Any]) -> list[Any]:
-        """The mean over the ranks of each of these tensors."""
+        """The mean of each of these tensors over the ranks."""
         return self._reduced(tf.distribute.ReduceOp.MEAN, tensors)
 
     def first(self, tensors: Sequence[Any]) -> list[Any]:
         """The first rank's values of these tensors."""
-        # On copies: only a tensor made on a device can be reduced, which an argument of a call is not.
+        # Copies, as only tensors made on a device can be reduced; arguments of a call are not.
         own = [tf.identity(one) if self.ranks.rank == 0 else tf.zeros_like(one) for one in tensors]
         return self._reduced(tf.distribute.ReduceOp.SUM, own)
 

@@ -84,7 +84,7 @@ class Traced(Program):
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What each call is given."""
+        """The arguments of each call."""
         return (self.inputs,)
 
     def compile(self) -> CompileTimes:
@@ -120,7 +120,7 @@ class Traced(Program):
     def relocate(self) -> None:
         with tf.device(self.device):
             variables = self._held()
-            # All copies are made before the first is assigned, or one would come to lie where another was.
+            # All copies are made before the first is assigned, or a copy could take the memory of an earlier variable.
             copies = [_copied(variable.read_value()) for variable in variables]
             self.inputs = {name: _copied(tensor) for name, tensor in self.inputs.items()}
             for variable, copy in zip(variables, copies, strict=True):
@@ -156,7 +156,7 @@ class Traced(Program):
 
 
 class Forward(Traced):
-    """A forward pass; each of several ranks makes its own."""
+    """A forward pass. Each of several ranks makes its own."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, replicas: Replicas | None = None) -> None:
         super().__init__(
@@ -167,7 +167,7 @@ class Forward(Traced):
             DTYPE[workload.precision],
             replicas,
         )
-        # Everything that a network returns is computed, as an eager framework would do.
+        # All values that a network returns are computed, as in an eager framework.
         self.function = self.traced(self._forward)
         self.returned: Any = ()
 

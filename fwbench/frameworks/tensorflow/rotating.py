@@ -16,7 +16,7 @@ from fwbench.record.workload import Workload
 
 
 class RotatingForward(Forward):
-    """Arguments are those of `Forward`."""
+    """A forward pass whose calls can take several batches in turn. Arguments are those of `Forward`."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, replicas: Replicas | None = None) -> None:
         super().__init__(workload, model, weights, replicas)
@@ -28,7 +28,7 @@ class RotatingForward(Forward):
         self.batches = cycle(ring)
 
     def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-        """As `fwbench.frameworks.optional.Rotating` has it."""
+        """The method of `fwbench.frameworks.optional.Rotating`."""
         with tf.device(self.device):
             self._take([self.network.place(shares(self.ranks, batch), self.dtype) for batch in batches])
         self.wait()

@@ -1,4 +1,4 @@
-"""Training in TensorFlow: one traced function a step, from the gradients to the learning rate; and evaluation."""
+"""Training in TensorFlow: one traced function per step, from the gradients to the learning rate; and evaluation."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ class TrainStep(Traced, Trainer):
             self.optimizer: Optimizer = Adam(parameters) if workload.optimizer == "adam" else Sgd(parameters, MOMENTUM)
             # int64, as a GPU keeps int32 variables on the host.
             self.steps = tf.Variable(0, trainable=False, dtype=tf.int64)
-            # What random layers draw in a step depends on the sum of the two.
+            # The sum of `steps` and `draw` seeds random layers in a step.
             self.draw = tf.Variable(0, trainable=False, dtype=tf.int64)
             # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
             known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
@@ -73,7 +73,7 @@ class TrainStep(Traced, Trainer):
         self.out: Any = (tf.zeros(()), None)
         self._curve: list[Any] = []
         self._scores: list[Any] = []
-        # Whether each rank has the first rank's running statistics.
+        # True if each rank has the first rank's running statistics.
         self._in_step = True
 
     @property
@@ -145,7 +145,7 @@ class TrainStep(Traced, Trainer):
         return super().weights()
 
     def _synchronise(self) -> None:
-        """Give every rank the running statistics of the first one; these are the program's."""
+        """Give every rank the first rank's running statistics, which count as the program's."""
         if self.replicas and not self._in_step:
             if running := self.network.running:
                 first = tf.function(self._together(self.replicas.first), autograph=False)
@@ -212,7 +212,7 @@ class TrainStep(Traced, Trainer):
         return totals
 
     def _part(self, inputs: dict[str, Tensor], wanted: tuple[Tensor, ...], seed: Tensor) -> Any:
-        """This part's share of the mean loss; right answers, counted in mode `fit` alone; the loss's gradients."""
+        """This part's share of the mean loss; top-1 hits, counted in mode `fit` alone; the loss's gradients."""
         parameters = self.network.parameters
         with training(seed) as step:
             with tf.GradientTape() as tape:
@@ -226,7 +226,7 @@ class TrainStep(Traced, Trainer):
         return loss, hits, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _totals(self, inputs: dict[str, Tensor], labels: Tensor) -> Tensor:
-        """Sums over samples: loss, hits among the first and the first five, samples; shape (4,)."""
+        """Sums over samples: loss, top-1 hits, top-5 hits, number of samples; shape (4,)."""
         logits = tf.cast(self.network.apply(inputs), tf.float32)
         counted = labels >= 0
         wanted = tf.maximum(labels, 0)
@@ -237,6 +237,6 @@ class TrainStep(Traced, Trainer):
 
 
 def _rank(logits: Tensor, labels: Tensor) -> Tensor:
-    """How many classes score higher than each sample's own."""
+    """For each sample, the number of classes that score higher than its own."""
     own = tf.gather(logits, labels, axis=1, batch_dims=1)
     return tf.reduce_sum(tf.cast(logits > own[:, None], tf.int32), axis=1)

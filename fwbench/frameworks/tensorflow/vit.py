@@ -16,7 +16,7 @@ _layer_norm = partial(LayerNorm, eps=1e-6)
 
 
 def _gelu(x: Tensor) -> Tensor:
-    """The error-function form; TensorFlow's own rounds its constant to float32 in float64 too."""
+    """GELU in the error-function form; TensorFlow's own rounds its constant to float32 even in float64."""
     return 0.5 * x * (1 + tf.math.erf(x / math.sqrt(2)))
 
 

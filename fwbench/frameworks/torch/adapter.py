@@ -1,4 +1,4 @@
-"""The PyTorch lanes: `torch` (eager) and those of `torch.compile`, each on its recommended fast path."""
+"""The PyTorch lanes: `torch` (eager) and the lanes of `torch.compile`, each on its recommended fast path."""
 
 import dataclasses
 import importlib
@@ -33,7 +33,7 @@ from fwbench.record.workload import MODES, STATEFUL, TRAINING, Workload
 
 
 class Torch(Framework):
-    """All of them; a workload over several devices has a process for each."""
+    """All PyTorch lanes. A workload over several devices has a process for each device."""
 
     def join(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -184,7 +184,7 @@ _OF_GPUS: Mapping[str, Callable[[], Any]] = {
 
 
 def _read(reader: Callable[[], Any]) -> Any:
-    """A setting; in PyTorch's own words where a network has set it in two ways that contradict each other."""
+    """A setting; PyTorch's error message if a network has set it in two ways that contradict each other."""
     try:
         return reader()
     except RuntimeError as error:
@@ -219,7 +219,7 @@ def _waiting(workload: Workload, call: Callable[[], Tensor]) -> Callable[[], Ten
 
 
 def _no_gpu() -> str | None:
-    """Why PyTorch cannot use the GPU, in its own words if its build supports one; None if it can."""
+    """The reason why PyTorch cannot use the GPU, in its own words if its build supports GPUs; None if it can."""
     if torch.cuda.is_available():
         return None
     if torch.version.cuda is None:

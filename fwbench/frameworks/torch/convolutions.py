@@ -1,4 +1,4 @@
-"""Which library computes PyTorch's convolutions on a CPU; this depends on the number of threads."""
+"""Finds the library that computes PyTorch's convolutions on a CPU, which depends on the number of threads."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# The names that PyTorch uses; other libraries keep PyTorch's name.
+# Names of libraries by PyTorch's names of them; other libraries keep PyTorch's name.
 _NAMES = {"Mkldnn": "oneDNN", "Slow2d": "PyTorch's own", "Slow3d": "PyTorch's own"}
 
 ONE_THREAD = (
@@ -17,11 +17,11 @@ ONE_THREAD = (
 
 
 class Convolutions(TorchDispatchMode):
-    """While entered, asks PyTorch for every convolution on a CPU which library computes it.
+    """While entered, asks PyTorch for the library of every convolution on a CPU.
 
     Attributes:
         counts: convolutions by library.
-        moved: convolutions that another library would compute with one more thread.
+        moved: count of convolutions that another library would compute with one more thread.
     """
 
     def __init__(self) -> None:

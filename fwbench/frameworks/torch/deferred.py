@@ -1,4 +1,4 @@
-"""Building a network without drawing the random weights that the canonical ones replace right after."""
+"""Builds a network without drawing the random weights that the canonical ones replace right after."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,18 +10,18 @@ from torch.utils._pytree import tree_leaves
 
 
 class Deferred(TorchDispatchMode):
-    """While entered, puts off the in-place initialisation of parameters until somebody reads them.
+    """While entered, defers the in-place initialisation of parameters until an operator reads them.
 
     The network is built on the CPU, as its author built it: buffers that are in no state dict (position numbers, tables
     of relative positions) have their values, and a constructor may ask a tensor for its numbers or run a forward pass.
-    On the meta device all of that fails. To draw a hundred million random numbers only to replace them would take
-    seconds, though, so operators such as `normal_` and `fill_` on a parameter are written down, and carried out in
-    their order once another operator reads its memory. A constructor therefore never sees a difference.
+    On the meta device all of that fails. But drawing a hundred million random numbers only to replace them would take
+    seconds. So operators such as `normal_` and `fill_` on a parameter are recorded, and carried out in their order once
+    another operator reads the parameter's memory. A constructor therefore never sees a difference.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        # By storage, as views of a parameter write to its memory too. The arguments keep the storage alive.
+        # Operators by storage, as views of a parameter write to its memory too. The arguments keep the storage alive.
         self._pending: dict[int, list[tuple[Any, tuple[Any, ...], Mapping[str, Any]]]] = {}
 
     def __torch_dispatch__(
@@ -51,11 +51,11 @@ class Deferred(TorchDispatchMode):
 
 
 def _overwrites(func: Any) -> bool:
-    """Whether an operator changes the numbers of its first argument, rather than its shape."""
+    """True if an operator changes the numbers of its first argument, rather than its shape."""
     first = func._schema.arguments[0].alias_info
     return first is not None and first.is_write and torch.Tag.inplace_view not in func.tags
 
 
 def _storage(tensor: Tensor) -> int:
-    # Only strided tensors have one.
+    # Only strided tensors have a storage.
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else 0

@@ -36,7 +36,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class _Positional(torch.nn.Module):
-    """Wraps a model's module: takes its inputs by position and returns only the model's output."""
+    """Wraps a model's module, to take its inputs by position and return only the model's output."""
 
     def __init__(self, module: torch.nn.Module, model: Model, batch_size: int, names: list[str]) -> None:
         super().__init__()

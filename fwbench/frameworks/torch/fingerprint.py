@@ -1,4 +1,4 @@
-"""What a PyTorch program is made of: the operators that one step dispatches, forward, backward and optimizer."""
+"""The fingerprint of a PyTorch program: the operators that one step dispatches, forward, backward and optimizer."""
 
 import hashlib
 from collections import Counter
@@ -13,22 +13,22 @@ from torch.utils.flop_counter import flop_registry
 
 from fwbench.record.fingerprint import Fingerprint
 
-# These compute nothing: marks for the profiler, and questions that a tensor answers without its data.
+# Namespaces of operators that compute nothing: marks for the profiler, and questions about a tensor without its data.
 _SILENT = ("profiler", "prim")
 
-# A schedule changes these from step to step, so they are state rather than program.
+# An argument that a schedule changes from step to step, so it is state rather than program.
 _STATE = "lr"
 
 
 class Operators(TorchDispatchMode):
-    """Notes every operator that is dispatched while it is entered; composite ones as what they are made of.
+    """While entered, notes every operator that is dispatched; for a composite operator its parts.
 
     Attributes:
-        counts: how often each operator was dispatched, by name without its overload.
-        dtypes: by element type (NumPy's names), how many operators of each kind took or gave it.
-        flops: of matrix products, convolutions and attention, by PyTorch's own formulas.
-        forward_flops: of these, what is no part of a backward pass.
-        bytes: that the operators took and gave, views excepted, B.
+        counts: number of dispatches of each operator, by name without its overload.
+        dtypes: by element type (NumPy's names), the count of each operator that took or returned it.
+        flops: operations of matrix products, convolutions and attention, by PyTorch's own formulas.
+        forward_flops: those of `flops` that are no part of a backward pass.
+        bytes: bytes that the operators took and returned, without views.
     """
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class Operators(TorchDispatchMode):
         return self._hash.hexdigest()
 
     def told(self, processor: str, absent: Mapping[str, str], **facts: Any) -> Fingerprint:
-        """The fingerprint of what was dispatched.
+        """The fingerprint of the dispatched operators.
 
         Args:
-            processor: that it was dispatched for.
-            absent: why some fields stay None.
+            processor: the processor for which they were dispatched.
+            absent: the reasons for which some fields stay None.
             facts: further fields.
         """
         return Fingerprint(
@@ -76,7 +76,7 @@ class Operators(TorchDispatchMode):
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        # Before the call, which may change its arguments.
+        # Read before the call, which may change its arguments.
         given = list(_arguments(func, args, kwargs))
         taken = " ".join(f"{name}={_text(value)}" for name, value in given)
         read = [leaf for _, value in given for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
@@ -92,7 +92,7 @@ class Operators(TorchDispatchMode):
         if func._overloadpacket in _FLOPS:
             flops = _FLOPS[func._overloadpacket](*args, **kwargs, out_val=out)
             self.flops += flops
-            # Checkpoints compute again within the backward pass, so that does not count either.
+            # Operators that checkpoints repeat run within the backward pass, so they do not count either.
             self.forward_flops += flops if torch._C._current_graph_task_id() == -1 else 0
         return out
 

@@ -1,10 +1,10 @@
-"""What happened to the CUDA graphs that `torch.compile` was asked for."""
+"""The outcome of the CUDA graphs that `torch.compile` was asked for."""
 
 import torch
 
 
 def recorded() -> int:
-    """How many graphs Inductor has recorded on this process's GPU; calls replay them from the second on."""
+    """The number of graphs that Inductor has recorded on this process's GPU; calls replay them from the second on."""
     from torch._inductor import cudagraph_trees
 
     if not torch.cuda.is_initialized():
@@ -18,16 +18,16 @@ def recorded() -> int:
     while nodes:
         node = nodes.pop()
         count += 1
-        # Graphs that run after this one, as the backward pass does.
+        # Graphs that run after this one, such as the backward pass.
         nodes += [child for children in node.children.values() for child in children]
     return count
 
 
 def outcome() -> str:
-    """What happened to the graphs of a program that has made some steps, for the record.
+    """The outcome of the graphs of a program that has made some steps, for the record.
 
-    Inductor skips those that it cannot record, without more than a line in its log, and the steps are then launched
-    kernel by kernel.
+    Inductor skips graphs that it cannot record, with no more than a line in its log. The steps are then launched kernel
+    by kernel.
     """
     from torch._dynamo.utils import counters
 

@@ -1,4 +1,4 @@
-"""The PyTorch module that a model names, how canonical weights enter and leave it, and how it is called."""
+"""The PyTorch module that a model names: its construction, its canonical weights and its calls."""
 
 import functools
 import inspect
@@ -36,7 +36,7 @@ class Function(torch.nn.Module):
 def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
     """The model's module on the CPU, in the mode in which it was built.
 
-    The weights are yet to come: what `shapes` names may hold any numbers until `load_weights` has set it.
+    The weights are yet to be loaded: the tensors in `shapes` may hold any numbers until `load_weights` sets them.
 
     Args:
         sizes: of the model's axes.
@@ -94,7 +94,7 @@ def _built(model: Model, sizes: Mapping[str, int], seed: int) -> torch.nn.Module
 
 
 def _takes_inputs(definition: Callable[..., Any], model: Model, sizes: Mapping[str, int]) -> bool:
-    """Whether a path names a function of the model's inputs, and not what builds its network from its axes."""
+    """True if a path names a function of the model's inputs, False if it names a builder of its network."""
     try:
         parameters = inspect.signature(definition).parameters
     except (TypeError, ValueError):
@@ -132,7 +132,7 @@ def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
 
 
 def shapes(module: torch.nn.Module) -> dict[str, Shape]:
-    """Canonical name to shape of every parameter, tied ones once, and of every running statistic."""
+    """The shape of every parameter (tied ones once) and of every running statistic, by canonical name."""
     return {name: tuple(tensor.shape) for name, tensor in weights_of(module).items()}
 
 
@@ -154,18 +154,18 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, NDArray[Any]]) -
             raise ModelError(
                 f"the weight {name!r} has the shape {weights[name].shape}, and {expected[name]} in PyTorch's network"
             )
-    # Not by `to`, which would cut complex buffers down to their real part.
+    # Not by `to`, which would reduce complex buffers to their real part.
     if any(array.dtype == np.float64 for array in weights.values()):
         module.double()
     else:
         module.float()
     for name, tensor in weights_of(module).items():
-        # Not copied into the parameter's own memory, which has not been touched yet: NumPy's is ready sooner.
+        # Not copied into the parameter's own memory, which has not been touched yet: NumPy's memory is ready sooner.
         tensor.data = torch.from_numpy(np.array(weights[name], order="C")).to(tensor.device)
 
 
 def export_weights(module: torch.nn.Module) -> Weights:
-    """The module's state in canonical form on the host: float32, or float64 where the module has that."""
+    """The module's weights in canonical form on the host: float32, or float64 if the module has that."""
     tensors = {name: tensor.detach().cpu() for name, tensor in weights_of(module).items()}
     return {
         name: np.array((tensor if tensor.dtype is torch.float64 else tensor.float()).contiguous().numpy())
@@ -183,8 +183,8 @@ def place_inputs(
         dtype: of inputs of floating point. Whole numbers become int64, which PyTorch's indexing wants.
 
     Returns:
-        Images as (batch, channels, height, width) in memory of (batch, height, width, channels): they arrive so, and
-        this is a view.
+        The inputs by name. Images are views of shape (batch, channels, height, width) on memory in the order (batch,
+        height, width, channels), in which they arrive.
     """
     return {
         name: placed.permute(0, 3, 1, 2) if model.inputs[name].image else placed
@@ -193,7 +193,7 @@ def place_inputs(
 
 
 def place(array: NDArray[Any], device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
-    """An array on the device: `dtype` for floating point, int64 for whole numbers; truth values stay such."""
+    """An array on the device: `dtype` for floating point, int64 for whole numbers, bool for truth values."""
     placed = torch.from_numpy(array)
     if not placed.is_floating_point():
         dtype = torch.bool if placed.dtype is torch.bool else torch.int64
@@ -206,10 +206,10 @@ def called_with(inputs: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], dict[
 
 
 def select_output(model: Model, returned: Any, batch_size: int) -> Tensor:
-    """The model's output in what its network returned.
+    """The model's output in the value that its network returned.
 
     Raises:
-        ModelError: it is not where the model says, is no array, or its first axis is not the batch.
+        ModelError: the output is not where the model says, is no array, or its first axis is not the batch.
     """
     output = select(model, "torch", returned, batch_size)
     if not isinstance(output, Tensor):

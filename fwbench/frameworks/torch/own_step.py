@@ -24,7 +24,7 @@ from fwbench.record.workload import Workload
 class OwnStep(Placed):
     """The user's step on a batch that lies on the device. Its arithmetic is the user's, whatever the precision.
 
-    A state is updated in place or returned anew. `restart` makes a new one of a new module, as at first.
+    A state is updated in place or returned anew. `restart` makes a new state from a new module, as the build does.
     """
 
     # A new state has no moments yet.
@@ -97,7 +97,7 @@ class OwnStep(Placed):
 
 
 def _leaves(state: Any) -> Iterator[tuple[str, Any]]:
-    """The arrays and numbers of a state by path; an optimizer's end in the name of the parameter that they are of."""
+    """The arrays and numbers of a state by path. An optimizer's paths end in the name of the parameter."""
     names: dict[int, str] = {}
     for module in _modules(state, set()):
         for name, parameter in module.named_parameters():
@@ -130,7 +130,7 @@ def _walked(path: str, part: Any, names: Mapping[int, str]) -> Iterator[tuple[st
                     steps.append(value)
                 elif value is not None:
                     yield f"{before}{key}.{names.get(id(parameter), '')}", value
-        # All parameters have the same.
+        # All parameters have the same step.
         yield from ((f"{before}step", step) for step in steps[:1])
     elif isinstance(part, torch.amp.GradScaler):
         yield f"{before}scale", part.get_scale()
@@ -140,7 +140,7 @@ def _walked(path: str, part: Any, names: Mapping[int, str]) -> Iterator[tuple[st
 
 
 def _parts(part: Any) -> list[tuple[str, Any]]:
-    """What an object consists of by name, a dict's keys in the order in which JAX has them."""
+    """The parts of an object by name; a dict's in the order of its keys, as in JAX."""
     if isinstance(part, Mapping):
         return sorted((str(key), value) for key, value in part.items())
     if hasattr(part, "_fields"):

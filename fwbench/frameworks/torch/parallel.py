@@ -1,8 +1,8 @@
-"""Data parallelism in PyTorch: one process a device, each with its slice of every batch, and gradients averaged by DDP.
+"""Data parallelism in PyTorch: one process per device, each with its slice of every batch; DDP averages gradients.
 
 The terms are `torch.distributed`'s: DistributedDataParallel (DDP) runs the one-device program on each rank's slice and
-averages the gradients by all-reduce while the backward pass goes on. Its options stay at their defaults, running
-statistics included: those of the first rank are every rank's when a forward pass begins.
+averages the gradients by all-reduce while the backward pass goes on. Its options have their defaults, also for running
+statistics: when a forward pass begins, every rank gets the first rank's.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from fwbench.frameworks.contract import Ranks
 # The name of NCCL's kernels.
 _KERNEL = re.compile(r"nccl(Dev)?Kernel")
 
-# Seconds for the ranks' first exchange, as nothing else reports that a port is closed to them.
+# Seconds for the ranks' first exchange: nothing but this limit reveals that a port is closed to them.
 _MEETING = 60.0
 
-# Seconds for gloo's threads to note the end of the last operation, which they do after its result is there; ending the
-# profiler before then would crash the process.
+# Seconds for gloo's threads to note the end of the last operation, which they do after its result is ready. Ending the
+# profiler earlier would crash the process.
 _NOTED = 0.1
 
 
@@ -33,13 +33,13 @@ def join(ranks: Ranks) -> None:
     """Begin the ranks' process group: NCCL between GPUs, gloo between CPUs.
 
     Raises:
-        OSError: they do not find each other; one sentence.
+        OSError: the ranks do not find each other; one sentence.
     """
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(own_gpu(ranks))
         backend = "cpu:gloo,cuda:nccl"
-    # torchrun's own variable says that another process listens at the address already.
+    # torchrun sets this variable to say that another process listens at the address already.
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     try:
         distributed.init_process_group(
@@ -78,7 +78,7 @@ def apart(network: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
 
 
 def first(ranks: Ranks | None, tensors: Iterable[Tensor]) -> None:
-    """Give every rank the first one's values of these tensors."""
+    """Give every rank the first rank's values of these tensors."""
     if ranks is not None:
         for tensor in tensors:
             distributed.broadcast(tensor, 0)
@@ -96,7 +96,7 @@ def exchanged(
 ) -> tuple[float, str]:
     """Make steps under PyTorch's profiler; return the seconds in which ranks exchanged gradients, and the library.
 
-    On a GPU the time of NCCL's kernels, on a CPU of gloo's operations, which wait for the slowest rank, too.
+    Counts the time of NCCL's kernels on a GPU, of gloo's operations on a CPU. Both include waits for the slowest rank.
     """
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":

@@ -25,7 +25,7 @@ def fetch(model: Model) -> None:
 
 
 def main(names: list[str]) -> str | None:
-    """Fetch each model; returns one sentence on the first that could not be had."""
+    """Fetch each model's weights; return one sentence on the first failure, or None."""
     for name in names:
         model = CATALOG.get(name)
         if model is None or not model.published:

@@ -11,16 +11,16 @@ from torch.profiler import ProfilerActivity, record_function
 
 from fwbench.record.spans import CALL, Span
 
-# On a CPU the profiler times the kernels of a compiled graph together. The name has a digest, which differs between
-# sides.
+# On a CPU the profiler times the kernels of a compiled graph together. The graph's name has a digest, which differs
+# between the two sides of a comparison.
 _GRAPH = re.compile(r"## Call CompiledFxGraph \w+ ##$")
 
 
 def recorded(call: Callable[[], None], calls: int, device: torch.device) -> list[Span]:
-    """Make calls under the profiler; on a GPU its kernels are the operators, on a CPU what PyTorch dispatches."""
+    """Make calls under the profiler. The operators are kernels on a GPU, and what PyTorch dispatches on a CPU."""
     on_gpu = device.type == "cuda"
     # Shapes come from a call of their own: recording them moves large tensors to fresh memory at every call, which
-    # doubled the time of element-wise operators on a CPU. An operator is known by its number among those of its name.
+    # doubled the time of element-wise operators on a CPU. An operator is found by its number among those of its name.
     shapes: dict[str, list[str]] = defaultdict(list)
     for event in _events(call, 1, on_gpu, record_shapes=True):
         shapes[event.name].append(_text(event.input_shapes or ()))

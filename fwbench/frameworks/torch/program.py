@@ -52,9 +52,9 @@ class Placed(Program):
         ranks: the processes that each run the program on their own slice of the batch; None: this one alone.
     """
 
-    # Whether a step exchanges anything between ranks.
+    # True if a step exchanges data between ranks.
     communicates = False
-    # The user's code that a step calls, for sentences.
+    # The name in messages of the user's code that a step calls.
     blamed = "network"
     restarts_in_place = True
 
@@ -76,7 +76,7 @@ class Placed(Program):
         self.model = model
         self.sizes = stateful.sizes(model, workload)
         self.module = self._module(weights)
-        # This process's own share.
+        # This process's slice.
         self.batch_size = workload.batch_size // (ranks.size if ranks else 1)
         self.inputs = self._placed(shares(ranks, stateful.called(model, workload)))
         self.kernels: int | None = None
@@ -102,12 +102,12 @@ class Placed(Program):
         }
 
     def _blame(self, error: Exception, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Find out whether the network or its compiler failed, after a call with these arguments raised an error.
+        """Blame the network or its compiler, after a call with these arguments raised an error.
 
-        Says nothing if memory ran out or CUDA failed: every later call reports a failure of CUDA too.
+        Returns if the compiler failed, memory ran out, or CUDA failed: after a failure of CUDA every call fails.
 
         Raises:
-            ModelError: the network fails without the compiler too; the sentence says where.
+            ModelError: the network fails without the compiler, too; the sentence says where.
         """
         if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
             return
@@ -118,7 +118,7 @@ class Placed(Program):
                 call(*args, **kwargs)
 
     def _compiled(self, call: Callable[P, T]) -> Callable[P, T]:
-        """The lane's call of the module: compiled, or as it is."""
+        """The call as the lane makes it: compiled, or unchanged."""
         mode = compile_mode(self.lane, self.device)
         if mode is None:
             return call
@@ -144,7 +144,7 @@ class Placed(Program):
         if "entire_frame_compile" not in spent or "backend_compile" not in spent:
             return CompileTimes(None, total)
         trace = spent["entire_frame_compile"] - spent["backend_compile"]
-        # Where the optimizer is no part of it, without its step, which JAX does not make here either.
+        # Executing the first step is left out, with an uncompiled optimizer's part: JAX executes none here either.
         return CompileTimes(trace, spent["total_wall_time"] - trace)
 
     def wait(self) -> None:
@@ -157,39 +157,39 @@ class Placed(Program):
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         for name, array in weights.items():
-            # In place, as CUDA graphs read and write this memory.
+            # Copied in place, as CUDA graphs read and write this memory.
             tensors[name].data.copy_(torch.as_tensor(array))
 
     def relocate(self) -> None:
         tensors = self._held()
-        # All copies are made before the first move, or one tensor would come to lie where another was.
+        # All copies are made before the first move, or a tensor could take the memory of an earlier one.
         for tensor, copy in zip(tensors, [tensor.data.clone() for tensor in tensors], strict=True):
             tensor.data = copy
 
     def _held(self) -> list[Tensor]:
-        """Everything that lies on the device."""
+        """All tensors of the program on the device."""
         return [*self.inputs.values(), *self.module.parameters(), *self.module.buffers()]
 
     @property
     def compiles(self) -> bool:
-        """Whether the lane compiles anything."""
+        """True if the lane compiles anything."""
         return compile_mode(self.lane, self.device) is not None
 
     @property
     def may_replay(self) -> bool:
-        """Whether Inductor is asked for CUDA graphs, which it may still skip."""
+        """True if Inductor is asked for CUDA graphs, which it may still skip."""
         return self.settings.get("compile_mode") in {modes["cuda"] for modes in _MODES.values()}
 
     @property
     def replays(self) -> bool:
-        """Whether a step replays CUDA graphs, which allocate nothing: they compute in a pool reserved for them."""
+        """True if a step replays CUDA graphs, which allocate nothing: they compute in a pool reserved for them."""
         return self.may_replay and graphs.recorded() > 0
 
     def reset_peak_memory(self) -> None:
         if self.device.type != "cuda":
             return
         if self.may_replay:
-            # Else memory that the build and the compiler have freed would count as reserved.
+            # Otherwise memory that the build and the compiler have freed would count as reserved.
             torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
 
@@ -233,7 +233,7 @@ class Placed(Program):
         compiled = self.compiles
         if self.may_replay:
             self.settings["cudagraphs"] = graphs.outcome()
-        # The code that Dynamo traces: compiled code dispatches nothing.
+        # The step runs eagerly, as compiled code dispatches nothing: this is the code that Dynamo traces.
         eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
         with eager, Convolutions() as convolutions, Operators() as operators:
             self.call_and_wait()
@@ -268,7 +268,7 @@ class Placed(Program):
 
 
 class Inference(Placed):
-    """A forward pass under `torch.inference_mode`; each of several ranks makes its own."""
+    """A forward pass under `torch.inference_mode`. Each of several ranks makes its own."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
         super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
@@ -299,7 +299,7 @@ def _bytes(number: int, source: str) -> Metric:
 
 
 def set_precision(precision: str) -> None:
-    """Choose the arithmetic of float32 tensors everywhere at once."""
+    """Choose the arithmetic of float32 tensors in all of PyTorch's settings."""
     value = "tf32" if precision == "tf32" else "ieee"
     # The older settings first, with the same values: PyTorch refuses to read them if they contradict the new ones, and
     # Inductor and `torch.backends.cudnn.flags()`, which a network may use, read them.
@@ -314,7 +314,7 @@ def set_precision(precision: str) -> None:
 
 
 def device_of(workload: Workload, ranks: Ranks | None = None) -> torch.device:
-    """The device that computes; each of several ranks on a host has its own."""
+    """The device that computes. Each of several ranks on a host has its own."""
     if workload.device == "cpu":
         return torch.device("cpu")
     return torch.device("cuda", own_gpu(ranks)) if ranks else torch.device("cuda")
@@ -323,15 +323,15 @@ def device_of(workload: Workload, ranks: Ranks | None = None) -> torch.device:
 def memory_format(workload: Workload) -> torch.memory_format:
     """The layout of images and of convolutions' weights.
 
-    channels_last is oneDNN's own, and that of a GPU's tensor cores. IEEE float32 and float64 do not run on these, and
-    cuDNN computes them faster in PyTorch's own layout.
+    channels_last is the layout of oneDNN and of a GPU's tensor cores. IEEE float32 and float64 do not run on tensor
+    cores, and cuDNN computes them faster in PyTorch's own layout.
     """
     on_gpu = workload.device == "gpu" or bool(workload.target)
     slow = on_gpu and workload.precision in ("fp64", "fp32")
     return torch.contiguous_format if slow else torch.channels_last
 
 
-# By lane the mode of `torch.compile` on a GPU, which records CUDA graphs, and on a CPU, which has none.
+# Mode of `torch.compile` by lane: on a GPU with CUDA graphs, on a CPU without.
 _USUAL = {"cuda": "reduce-overhead", "cpu": "default"}
 _MODES = {
     "torch-compile": _USUAL,
@@ -341,5 +341,5 @@ _MODES = {
 
 
 def compile_mode(lane: str, device: torch.device) -> str | None:
-    """The mode in which a lane compiles; None: it does not."""
+    """The mode in which a lane compiles; None if it does not compile."""
     return _MODES[lane][device.type] if lane in _MODES else None

@@ -20,7 +20,7 @@ def rematerialise(module: torch.nn.Module, *, compiled: bool) -> None:
     """Checkpoint every block of a network.
 
     Args:
-        compiled: for `torch.compile`, which keeps running statistics out of what it computes again by itself.
+        compiled: for `torch.compile`, which by itself leaves running statistics out of the repeated forward pass.
 
     Raises:
         ModelError: the network has no such blocks.

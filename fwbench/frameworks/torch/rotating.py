@@ -18,7 +18,7 @@ from fwbench.record.workload import Workload
 
 
 class RotatingInference(Inference):
-    """Arguments are those of `Inference`."""
+    """A forward pass whose calls can take several batches in turn. Arguments are those of `Inference`."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
         super().__init__(workload, model, weights, ranks)
@@ -29,8 +29,8 @@ class RotatingInference(Inference):
         self.arguments = cycle([called_with(inputs) for inputs in ring])
 
     def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-        """As `fwbench.frameworks.optional.Rotating` has it."""
-        # Outside of it, as the batch of the build: compiled code distinguishes tensors of an inference mode.
+        """The method of `fwbench.frameworks.optional.Rotating`."""
+        # Outside of inference mode, as the batch of the build: compiled code distinguishes tensors of that mode.
         with torch.inference_mode(mode=False):
             self._take([self._placed(shares(self.ranks, batch)) for batch in batches])
         self.wait()

@@ -25,7 +25,7 @@ class StagedTraining(TrainStep):
         return self._placed(dict.fromkeys(self.model.inputs, self._pinned(share(self.ranks, images))))
 
     def _pinned(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Copy an array to the pinned tensor, which is on the device before the next call overwrites it."""
+        """Copy an array to the pinned tensor, which the device has read before the next call overwrites it."""
         source = torch.from_numpy(array)
         if self._staged is None or self._staged.shape != source.shape:
             self._staged = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
@@ -34,4 +34,4 @@ class StagedTraining(TrainStep):
 
 
 class StagedWholeStep(StagedTraining, WholeStep):
-    """The same in one graph."""
+    """`WholeStep` with the pinned tensor of `StagedTraining`."""

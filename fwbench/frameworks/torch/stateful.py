@@ -20,15 +20,15 @@ from fwbench.models.weights import Weights
 from fwbench.record.measurement import Metric
 from fwbench.record.workload import Workload
 
-# Two results of the same call are no further apart than so many units in the last place.
+# Largest distance of two results of the same call, in units in the last place.
 _ROUNDINGS = 64
 
 
 class Stateful(Inference):
     """Every call starts from the same state: the empty one, or the one that the steps before have filled.
 
-    A network may write to its state in place. What a further call would write there again, as into a cache, stays; all
-    else, such as a position, is put back after each call. Arguments are those of `Inference`.
+    A network may write to its state in place. Tensors that a further call would write again, such as a cache, stay; all
+    others, such as a position, are restored after each call. Arguments are those of `Inference`.
     """
 
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
@@ -49,19 +49,19 @@ class Stateful(Inference):
         return state if self.filling is None else self._called(self.filling, state)[1]
 
     def _called(self, inputs: Mapping[str, Tensor], state: Any) -> tuple[Any, Any]:
-        """Output and state of a call operator by operator."""
+        """The output and the state of an eager call."""
         positional, named = called_with(inputs)
         with faults(f"the network of {self.model.name}", too_large(self.model.inputs)):
             returned = self.module(*positional, **named, state=state)
         return stateful.divided(self.model, "torch", returned)
 
     def _prepare(self) -> None:
-        """Find out by two calls what of the state must be put back after each call."""
+        """Find by two calls the tensors of the state that must be restored after each call."""
         self.leaves, self.structure = pytree.tree_flatten(self.state)
         first = [_copied(leaf) for leaf in self.leaves]
         self._called(self.inputs, self.state)
         after = pytree.tree_leaves(self.state)
-        # A network may put other arrays into the state's lists and dicts: these are then made anew for each call.
+        # A network may put other arrays into the state's lists and dicts. Each call then gets new lists and dicts.
         self.replaces = len(after) != len(self.leaves) or any(map(operator.is_not, after, self.leaves))
         once = [_copied(leaf) for leaf in self.leaves]
         arrays = [each for each in zip(self.leaves, first, once, strict=True) if _is_array(each[0])]
@@ -76,7 +76,7 @@ class Stateful(Inference):
         self.settings["state"] = "updated in place" if len(written) > len(self.restored) else "returned anew"
         if self.compiles:
             for tensor in self._arrays():
-                # CUDA graphs are recorded of a program that writes to its arguments only if these stay where they are.
+                # CUDA graphs of a program that writes to its arguments are recorded only if these keep their addresses.
                 torch._dynamo.mark_static_address(tensor, guard=False)
 
     def _given(self) -> Any:
@@ -117,10 +117,10 @@ class Stateful(Inference):
 
 
 def placed_state(model: Model, state: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """A state on the device, its arrays of floating point in this number format.
+    """A state on the device, its floating-point arrays in this number format.
 
     Raises:
-        ModelError: it holds something that is neither an array nor a number.
+        ModelError: the state holds an object that is neither an array nor a number.
     """
 
     def placed(leaf: Any) -> Any:
@@ -137,7 +137,7 @@ def placed_state(model: Model, state: Any, device: torch.device, dtype: torch.dt
 
 
 def named_leaves(state: Any) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The arrays and numbers of a state on the host, with their place in it: `layers.0.1`."""
+    """The arrays and numbers of a state on the host, each with its place in the state: `layers.0.1`."""
     for path, leaf in pytree.tree_leaves_with_path(state):
         name = ".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
         yield name, leaf.detach().cpu().numpy().copy() if _is_array(leaf) else np.array(leaf)
@@ -152,7 +152,7 @@ def _copied(leaf: Any) -> Any:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two arrays are equal but for rounding, as a GPU may round a sum otherwise at each call."""
+    """True if two arrays are equal but for rounding: a GPU may round a sum differently at each call."""
     if not one.is_floating_point():
         return torch.equal(one, other)
     unit = torch.finfo(one.dtype).eps

@@ -1,4 +1,4 @@
-"""PyTorch programs for a GPU that is not here: which operators an inference dispatches, on tensors without numbers."""
+"""PyTorch programs for a GPU that is not here: the operators that inference dispatches, on tensors without numbers."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from fwbench.frameworks.torch.networks import called_with
 from fwbench.machine import targets
 from fwbench.record.fingerprint import Fingerprint
 
-# The reason for which a training step has none.
+# The reason for which a training step has no fingerprint.
 TRAINING = "PyTorch tells no training step for a GPU that is not here: its backward pass wants a CUDA context"
 
 # The reasons for fields that `Operators` cannot fill.
@@ -20,16 +20,16 @@ _UNTOLD = ("memory", "memory_parts", "fusions", "libraries", "precisions", "alia
 
 
 def fingerprint(module: torch.nn.Module, inputs: Mapping[str, Tensor], target: str) -> Fingerprint | str:
-    """Call a module with fake tensors of the device `cuda`; return the fingerprint, or why there is none.
+    """Call a module with fake tensors of the device `cuda`; return the fingerprint, or the reason why there is none.
 
-    Both lanes get the same: the code that Dynamo would trace.
+    Eager and compiled lanes get the same fingerprint: of the code that Dynamo would trace.
 
     Args:
         module: in the mode and layout in which the lane runs it; stays as it is.
         inputs: by name, as `fwbench.frameworks.torch.networks.place_inputs` gives them.
         target: a name in `fwbench.machine.targets.NAMES`.
     """
-    # Tensors that a network holds besides its state are real ones.
+    # Tensors that a network holds besides its state are real tensors.
     with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
         state = {name: _fake(tensor) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
         positional, named = called_with({name: _fake(tensor) for name, tensor in inputs.items()})

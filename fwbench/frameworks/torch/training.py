@@ -79,7 +79,7 @@ class TrainStep(Placed, Trainer):
         torch.manual_seed(self.seed)
         self.call: Callable[..., tuple[Tensor, Tensor]] = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
-        # A CUDA graph writes the next part's gradients to the same memory, so parts are summed in tensors of our own.
+        # A CUDA graph writes each part's gradients to the same memory, so parts are summed in tensors of our own.
         self.own_gradients = self.parts > 1 and self.may_replay
         if self.own_gradients:
             for parameter in parameters:
@@ -99,7 +99,7 @@ class TrainStep(Placed, Trainer):
         cut = list(zip(*(tensor.chunk(self.parts) for tensor in batch), strict=True))
         for number, part in enumerate(cut, 1):
             try:
-                # Several ranks first add up their parts' gradients, and exchange them once.
+                # Each of several ranks first adds up its parts' gradients; the ranks exchange the sums once.
                 if number < self.parts:
                     with apart(self.network):
                         loss, hits = self.call(*part)
@@ -188,7 +188,7 @@ class TrainStep(Placed, Trainer):
         return scores
 
     def _switch(self, *, train: bool) -> None:
-        # Only when it changes, as it visits every layer, and each step would pay for that.
+        # Only when the mode changes: a switch visits every layer, and each step would pay for that.
         if self.module.training != train:
             self.module.train(train)
             if not train:
@@ -204,10 +204,10 @@ class TrainStep(Placed, Trainer):
         return place(share(self.ranks, targets), self.device, self.dtype)
 
     def _loss(self, *part: Tensor, network: Callable[..., Any] | None = None) -> tuple[Tensor, Tensor]:
-        """This part's share of the batch's mean loss; right answers, counted in mode `fit` alone.
+        """This part's share of the batch's mean loss; top-1 hits, counted in mode `fit` alone.
 
         Args:
-            network: in place of the program's own.
+            network: the network to call in place of the program's own.
         """
         given, wanted = part[: len(self.inputs)], part[len(self.inputs) :]
         output = self._output(self.network if network is None else network, *given)
@@ -216,13 +216,13 @@ class TrainStep(Placed, Trainer):
         return loss, hits
 
     def _gradients(self, *part: Tensor) -> None:
-        # To locate a fault, which other ranks may not have met.
+        # Serves to locate a fault, which other ranks may not have met, so it does not communicate.
         with apart(self.network):
             loss, _ = self.call(*part)
             loss.backward()
 
     def _totals(self, x: Tensor, labels: Tensor) -> Tensor:
-        """Sums over samples: loss, hits among the first and the first five, samples; float64 of shape (4,)."""
+        """Sums over samples: loss, top-1 hits, top-5 hits, number of samples; float64 of shape (4,)."""
         logits = self._output(self.module, x)
         counted = labels >= 0
         loss = functional.cross_entropy(logits, labels, ignore_index=-1, reduction="sum")
@@ -239,9 +239,9 @@ class TrainStep(Placed, Trainer):
     def _output_shape(self) -> tuple[int, ...]:
         """The shape of the output for a sample, by one forward pass in training mode that leaves all buffers unchanged.
 
-        On the device, not with fake tensors or on the meta device: these cannot follow a network whose Python reads
-        numbers, and fake tensors would fill the caches of the compiler that is timed later. The pass leaves nothing
-        warm: cuDNN does not choose algorithms, and the GPU's memory is released.
+        It runs on the device. Fake tensors and the meta device cannot follow a network whose Python reads numbers, and
+        fake tensors would fill the caches of the compiler that is timed later. The pass leaves nothing warm: cuDNN does
+        not choose algorithms, and the GPU's memory is released.
         """
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         before = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
@@ -256,7 +256,7 @@ class TrainStep(Placed, Trainer):
 
 
 def criterion(model: Model) -> Callable[..., Tensor]:
-    """The loss of an output, float32, and of the targets where there are any.
+    """The model's loss: a scalar function of its output in float32, and of the targets if there are any.
 
     Raises:
         ModelError: an import path leads to no function.
@@ -301,5 +301,5 @@ def _compare(expected: torch.Size, wanted: Tensor) -> None:
 
 
 def _rank(logits: Tensor, labels: Tensor) -> Tensor:
-    """How many classes score higher than each sample's own."""
+    """For each sample, the number of classes that score higher than its own."""
     return (logits > logits.gather(1, labels[:, None])).sum(1)

@@ -1,4 +1,4 @@
-"""ViT-B/16 for a size of images: torchvision's builder takes it among its keyword arguments."""
+"""ViT-B/16 for a size of images, which torchvision's builder takes among its keyword arguments."""
 
 import torchvision
 

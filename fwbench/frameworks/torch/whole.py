@@ -1,4 +1,4 @@
-"""A training step that `torch.compile` makes one program of: loss, gradients, learning rate and optimizer."""
+"""A training step that `torch.compile` turns into one program: loss, gradients, learning rate and optimizer."""
 
 import math
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from fwbench.record.workload import Workload
 
 LANE = "torch-compile-step"
 
-# Adam's, PyTorch's defaults.
+# Adam's constants, PyTorch's defaults.
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
 class WholeStep(TrainStep):
-    """Makes a step by one call of compiled code, as the lane `jax` does; arguments are those of `TrainStep`.
+    """A training step by one call of compiled code, as in the lane `jax`. Arguments are those of `TrainStep`.
 
-    `torch.func` makes the gradients, as Dynamo would break the graph at `backward`; the updates are written down here,
-    as it would break at an optimizer that takes what it has just computed.
+    `torch.func` makes the gradients, as Dynamo would break the graph at `backward`. The updates are written out here,
+    as Dynamo would also break the graph at an optimizer that takes these gradients.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class WholeStep(TrainStep):
             self.optimizer.state[tensor] = {name: torch.zeros_like(tensor) for name in self.moments}
         # float64, as 1 - 0.999 has few digits in float32.
         self.done = torch.zeros((), dtype=torch.float64, device=self.device)
-        # CUDA graphs are recorded of a program that writes to its arguments only if these stay where they are.
+        # CUDA graphs of a program that writes to its arguments are recorded only if these keep their addresses.
         for held in self._held():
             torch._dynamo.mark_static_address(held, guard=False)
         self.settings["optimizer"] = f"{workload.optimizer}, compiled with the rest of the step"
@@ -56,7 +56,7 @@ class WholeStep(TrainStep):
             self._blame(error, self.call, *batch)
             raise
         if self.fits:
-            # A copy, as with CUDA graphs the next call writes to the same memory.
+            # Stacking copies: with CUDA graphs the next call writes to the same memory.
             self._curve.append(torch.stack([self.loss, hits]))
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
@@ -67,10 +67,10 @@ class WholeStep(TrainStep):
         return [*super()._held(), self.done]
 
     def _whole(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
-        """Make a step; return its loss, and right answers as `_loss` counts them."""
+        """Make a step; return its loss, and the hits that `_loss` counts."""
 
         def loss(weights: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
-            # `torch.func` lets a network write to no tensor but those that were made in here.
+            # `torch.func` lets a network write only to tensors that were made in this function.
             buffers = {name: tensor.clone() for name, tensor in self.module.named_buffers()}
             state = {**weights, **buffers}
             value, hits = self._loss(
@@ -86,7 +86,7 @@ class WholeStep(TrainStep):
         return value, hits
 
     def _update(self, weights: list[Tensor], gradients: list[Tensor]) -> None:
-        """Move the weights, by all of the optimizer's operations on lists, of which Inductor makes few kernels."""
+        """Update the weights by operations on lists of tensors, for which Inductor makes few kernels."""
         rate = self.rate * 0.5 * (1 + torch.cos(math.pi * self.done.clamp(max=self.horizon) / self.horizon))
         self.done.add_(1)
         first, *second = ([self.optimizer.state[tensor][name] for tensor in weights] for name in self.moments)
