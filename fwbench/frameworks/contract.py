@@ -68,8 +68,7 @@ class CompileTimes:
 class Program(ABC):
     """A workload that is ready to run: weights and batch lie on the device.
 
-    `settings` records how the lane runs it, such as the fast path that it chose; after `fingerprint` also with what
-    result.
+    `settings` records how the lane runs the program: the fast path that it chose, and after `fingerprint` the outcome.
     """
 
     settings: Mapping[str, Any]
@@ -112,17 +111,17 @@ class Program(ABC):
 
     @abstractmethod
     def weights(self) -> Weights:
-        """The program's weights in canonical form: what was loaded, read back from the device."""
+        """The program's weights in canonical form, read back from the device."""
 
     @abstractmethod
     def relocate(self) -> None:
         """Copy everything on the device to fresh memory, so that the next steps run in another layout.
 
-        Called between sessions. What has been compiled stays.
+        Called between sessions. Compiled code stays.
         """
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
-        """Restart at these weights, as right after the build, with the compiled code.
+        """Restart from these weights, as right after the build, with the compiled code.
 
         An optimizer's state is zero and the next step is its first one. Called within a session, when all timing is
         over.
@@ -187,7 +186,7 @@ class Program(ABC):
         return Fingerprint.untold("the lane has no program that could be described")
 
     def spans(self, calls: int) -> list[Span] | None:
-        """Make calls under the framework's profiler; return what it recorded, a span of kind `call` around each.
+        """Make calls under the framework's profiler; return its spans, with one of kind `call` around each call.
 
         Returns:
             None if the lane has no profiler.
@@ -240,7 +239,7 @@ class Trainer(Program):
 
     @abstractmethod
     def curve(self) -> list[tuple[float, float]]:
-        """Mean loss and number of right answers of each step since the last call, in mode `fit` alone."""
+        """Mean loss and number of top-1 hits of each step since the last call; in mode `fit` alone."""
 
     @abstractmethod
     def score(self, images: Images, labels: Labels) -> None:
@@ -280,7 +279,7 @@ class Framework(ABC):
         """The canonical shape of every tensor of the model's state, by canonical name; empty for a plain function.
 
         Args:
-            sizes: of the model's axes.
+            sizes: sizes of the model's axes.
 
         Raises:
             ModelError: its network cannot be built as it is described.
@@ -290,8 +289,8 @@ class Framework(ABC):
         """The values that the network's own constructor sets, in canonical form.
 
         Args:
-            sizes: of the model's axes.
-            seed: of the random numbers that the constructor draws.
+            sizes: sizes of the model's axes.
+            seed: seed of the random numbers that the constructor draws.
 
         Raises:
             ModelError: its network cannot be built as it is described.
@@ -335,11 +334,11 @@ class Framework(ABC):
         return None
 
     def copy(self, workload: Workload, numbers: int) -> Offered | None:
-        """A function that reads so many float32 numbers and writes as many, with all threads: a copy or negation."""
+        """A function that reads and writes `numbers` float32 numbers, with all threads: a copy or negation."""
         return None
 
     def preload(self, lane: str) -> None:  # noqa: B027 (a default, not an obligation)
-        """Import what the lane will need, touching no device and starting no thread: workers are forked afterwards."""
+        """Import the lane's modules, touching no device and starting no thread: workers are forked afterwards."""
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """True if the exception means that the host's or the device's memory ran out."""

@@ -72,7 +72,7 @@ class Derived(Framework):
 
     @abstractmethod
     def load(self, folder: Path, inputs: Mapping[str, Array], workload: Workload) -> Loaded:
-        """Load what `export` wrote into the folder.
+        """Load the files that `export` wrote into the folder.
 
         Args:
             inputs: the batch by name, as `export` gets it, in new copies at each call. Images have the shape (batch,

@@ -52,7 +52,7 @@ def faults(what: str, no_row: str = "") -> Iterator[None]:
 
     Args:
         what: the code that raised it, for the sentence.
-        no_row: what follows the sentence if the exception is an IndexError.
+        no_row: text added to the sentence if the exception is an IndexError.
 
     Raises:
         ModelError: the code raised an exception; the sentence says which and where.

@@ -184,7 +184,7 @@ def _called(
 
 
 def _dtype(element: str) -> str:
-    """NumPy's name of an MLIR element type, where it has one."""
+    """NumPy's name of an MLIR element type; MLIR's name if NumPy has none."""
     if element in _NUMPY:
         return _NUMPY[element]
     for prefix, kind in (("bf", "bfloat"), ("f", "float"), ("ui", "uint"), ("i", "int")):

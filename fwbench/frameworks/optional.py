@@ -13,7 +13,7 @@ class Rotating(Protocol):
     def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
         """Let the next calls of a forward pass take these batches in turn, the first one first, each in new memory.
 
-        Called between calls, within a session or before it. What has been compiled stays.
+        Called between calls, within a session or before it. Compiled code stays.
 
         Args:
             batches: of the shapes of the build, as `fwbench.models.inputs.draw` draws them.

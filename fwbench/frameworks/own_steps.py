@@ -1,4 +1,4 @@
-"""Shared parts of both frameworks' training steps of the user's own: functions, batch, and names in the state.
+"""The parts of a training step of the user's own that both frameworks share: functions, batch, names in the state.
 
 A state holds weights, moments and averages of all parameters, and numbers of its own. Each array of it has a *role*
 and, if it belongs to a parameter, that parameter's canonical name, so that two frameworks' arrays can be paired:
@@ -89,7 +89,7 @@ def functions(model: Model, framework: str) -> tuple[Callable[..., Any], Callabl
 
 
 def batch(model: Model, batch_size: int, seed: int, sizes: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-    """A step's batch: the inputs by name, `inputs` where there is only one, and `targets` where there are any."""
+    """A step's batch: the inputs by name (an unnamed one as `inputs`), and `targets` if the model declares any."""
     arrays = {name or "inputs": array for name, array in draw(model.inputs, batch_size, seed, sizes).items()}
     if model.targets:
         rng = np.random.default_rng([seed, batch_size, 1])
@@ -135,7 +135,7 @@ class Names:
     def __init__(self, model: Model, shapes: Mapping[str, Shape], parameters: Mapping[str, Shape]) -> None:
         """
         Args:
-            shapes: of the state's arrays by their paths, joined by dots.
+            shapes: shapes of the state's arrays by their paths, joined by dots.
             parameters: the shapes of the network's weights by the ends of such paths.
 
         Raises:
@@ -195,7 +195,7 @@ def _labels(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
 
 
 def gathered(arrays: Iterable[tuple[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Arrays by name. All counters of steps become one array of distinct values: their number depends on frameworks."""
+    """Arrays by name. All counters of steps become one array of distinct values: frameworks differ in their count."""
     leaves: dict[str, NDArray[Any]] = {}
     for name, array in arrays:
         leaves[name] = np.unique([*leaves.get(name, ()), *array.ravel()]) if name == STEP else array

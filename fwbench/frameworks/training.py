@@ -1,4 +1,4 @@
-"""Shared parts of all frameworks' training steps: targets, optimizers' constants, the learning rate's schedule."""
+"""The parts of training steps that all frameworks share: targets, optimizers' constants, learning-rate schedule."""
 
 import math
 from typing import Any

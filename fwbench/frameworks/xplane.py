@@ -46,7 +46,7 @@ def recorded(
         profiler: a context that records what happens in it, and writes it into a folder.
         mark: a context that records itself under a name.
         events: reads the file that the profiler has written.
-        optimised: as `spans` has it.
+        optimised: as in `spans`.
     """
     with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
         with profiler(folder):

@@ -30,8 +30,8 @@ _STEPS = 10
 SHORTEST_WINDOW = 1.0
 # Seconds of polling before the idle window, while the device settles.
 POLLING = 1.0
-# A load of so many times the idle power may use another benchmark's idle power. In an H100's run idle powers agreed
-# within 3 %, which is then at most 5 % of the power without the idle share.
+# From a load of this multiple of the idle power on, another benchmark's idle power may be used: in an H100's run idle
+# powers agreed within 3 %, which is then at most 5 % of the power without the idle share.
 _CLEAR = 1.6
 # Seconds of sleep between two polls. On an H200 in a virtual machine, the reading itself takes another 3.5 ms.
 _BETWEEN = 0.001
@@ -167,7 +167,7 @@ def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = 
 
     Args:
         meter: the counter, or the reason why there is none.
-        clock: seconds.
+        clock: returns seconds.
         sleep: lets seconds pass.
     """
     if isinstance(meter, str):
@@ -257,7 +257,7 @@ def drawn(
     Args:
         meter: the counter, or the reason why there is none.
         spend: fills the window.
-        clock: seconds.
+        clock: returns seconds.
         sleep: lets seconds pass.
         devices: number of devices that the counter covers. Several move at different moments, so no move is awaited.
     """
@@ -317,7 +317,7 @@ def of_a_call(
     Args:
         meter: the counter of one device, or the reason why there is none.
         spend: makes calls for at least so many seconds; returns their number, and the seconds that they took.
-        clock: seconds.
+        clock: returns seconds.
         sleep: lets seconds pass.
     """
     step = period(meter, clock, sleep)

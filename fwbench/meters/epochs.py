@@ -66,8 +66,8 @@ class Epochs:
     Args:
         program: built, not yet compiled: the first epoch includes compilation.
         data: has a split `train`.
-        batch_size: of training and of evaluation.
-        clock: seconds.
+        batch_size: batch size of training and of evaluation.
+        clock: returns seconds.
         counter: the device's energy counter, if there is one.
     """
 

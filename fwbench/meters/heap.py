@@ -34,7 +34,7 @@ def settle(program: Program, measure: Callable[[], bool], clock: Clock, faults: 
     Args:
         program: compiled and warm.
         measure: makes a pass, and returns whether the process got no CPU for a while in it. The last pass counts.
-        clock: seconds.
+        clock: returns seconds.
         faults: page faults of this process so far.
 
     Returns:

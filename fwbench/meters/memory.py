@@ -1,4 +1,4 @@
-"""Memory: four numbers with four meanings, each named for where it is read."""
+"""Memory: four numbers with four meanings, each named after its source."""
 
 import ctypes
 import dataclasses
@@ -43,8 +43,8 @@ def memory(
 
     Returns, all in bytes:
         `device_initial_memory`, `device_peak_memory`: memory that the device allocator had given out before the work,
-            and at the peak. If that peak cannot be reset, and an earlier one was higher (perhaps while kernels were
-            tuned), it is an upper bound.
+            and at the peak. If the allocator's peak cannot be reset, and an earlier one was higher (perhaps while
+            kernels were tuned), the peak is an upper bound.
         `program_memory`: the program's need, as the compiler states it.
         `process_device_memory`: the driver's figure for this process, context and caches included.
         `host_initial_memory`, `host_peak_memory`: resident memory of the process before the work, and at its peak.

@@ -35,7 +35,7 @@ def of_own_steps(program: _Program, weights: Callable[[], Weights], precision: s
     Args:
         program: compiled. This changes its state.
         weights: returns the weights of the build.
-        precision: of the workload.
+        precision: the workload's precision.
 
     Yields:
         First an empty dict, after which the caller makes a step; or the `reason` why there are no sketches. Then

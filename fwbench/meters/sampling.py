@@ -22,7 +22,7 @@ def sampled(run: Callable[[], object], within: CodeType, seconds: float = SECOND
     """The seconds of a run that pass at each place.
 
     Args:
-        run: is run for so many seconds, or once if it takes longer.
+        run: called again and again until `seconds` have passed, at least once.
         within: the function in which samples count, including all that it calls.
 
     Raises:

@@ -87,7 +87,7 @@ def of_inference(
 
     Args:
         program: after a call. This changes its weights.
-        precision: of the workload.
+        precision: the workload's precision.
         samples: as in `folded_output`.
         before: the output of the same batch before anything was timed.
         exact: returns the folded results of float64; None: they are unknown.
@@ -125,7 +125,7 @@ def of_training(
     Args:
         program: compiled. This changes its state.
         weights: returns the weights of the build.
-        precision: of the workload.
+        precision: the workload's precision.
         mean: returns the mean of a value over all ranks.
         exact: as in `of_inference`.
 

@@ -25,7 +25,7 @@ class Start:
     """Compiles a program and makes its first calls one by one; the time between them does not count.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, program: Program, clock: Clock) -> None:

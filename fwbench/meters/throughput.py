@@ -53,7 +53,7 @@ def queued(program: Program, depth: int, window: float, clock: Clock, lap: Lap =
         program: compiled and warm.
         depth: calls enqueued before each wait (`queue_depth`).
         window: fewest seconds to measure for; at least `depth` calls are made in any case.
-        clock: seconds.
+        clock: returns seconds.
         lap: called after each wait.
     """
     step, wait = program.step, program.wait

@@ -125,8 +125,8 @@ class Jax(Framework):
         plugins.registered()
 
     def is_compilers_fault(self, error: BaseException) -> bool:
-        # A network's own faults raise exceptions of Python's while it is traced. XLA raises only this exception, also
-        # for a kernel that fails while it runs, as XLA has made or chosen the kernel.
+        # A network's own faults raise Python's exceptions while the network is traced. XLA raises only this exception,
+        # also for a kernel that fails while it runs, as XLA has made or chosen the kernel.
         return isinstance(error, jax.errors.JaxRuntimeError) and not self.is_out_of_memory(error)
 
     def said(self, error: BaseException) -> str:

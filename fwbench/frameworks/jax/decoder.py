@@ -15,7 +15,7 @@ from flax import nnx
 Array = jax.Array
 Pair = tuple[Array, Array]
 
-# A cache has room for a multiple of so many steps.
+# The number of steps in a cache is a multiple of this.
 _BLOCK = 128
 
 _linear = partial(nnx.Linear, use_bias=False)

@@ -1,4 +1,4 @@
-"""A model's network in JAX as a function of flat leaves, whatever the library it is written in."""
+"""A model's network in JAX as a function of flat leaves, for networks of any library."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,8 +95,8 @@ class Network(ABC):
         """A batch of inputs on a device, images in this network's layout, whole numbers as int32.
 
         Args:
-            inputs: as `fwbench.models.inputs.draw` gives them.
-            dtype: of floating-point inputs.
+            inputs: arrays by name, as from `fwbench.models.inputs.draw`.
+            dtype: number format of floating-point inputs.
         """
         placed = {}
         for name, array in inputs.items():
@@ -112,7 +112,7 @@ class Network(ABC):
 
         Args:
             leaves: all of them, as arrays of JAX: Flax NNX would change those of NumPy in place.
-            inputs: of the model by name, batch first.
+            inputs: the model's inputs by name, batch first.
             train: whether it is in training mode.
             key: random key of stochastic layers in training mode; without one they are off.
 
@@ -193,7 +193,7 @@ def _wide(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _arrays(returned: Any) -> list[jax.Array]:
-    """All arrays in what a network returned, including attributes of an object."""
+    """All arrays in a network's return value, including attributes of an object."""
     arrays = []
     for leaf in jax.tree.leaves(returned):
         inside = (

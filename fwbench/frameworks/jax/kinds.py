@@ -17,7 +17,7 @@ from fwbench.frameworks.jax.functional import Kind, Leaf, Network
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, described, parameters
 
-# Names of the parameter by which a network's call may take the mode, each with its value in training mode or not.
+# Names of parameters by which a network's call may take the mode, and the argument from whether the network trains.
 _MODES: dict[str, Callable[[bool], bool]] = {
     **dict.fromkeys(("train", "training", "is_training"), lambda train: train),
     **dict.fromkeys(("deterministic", "inference"), lambda train: not train),
@@ -29,7 +29,7 @@ _FROM_HAIKU = {"w": "kernel", "b": "bias", "offset": "bias", "embeddings": "embe
 
 
 class Nnx(Network):
-    """A module of Flax NNX. Its random streams, where it keeps any, advance with its state."""
+    """A module of Flax NNX. Its random streams, if it keeps any, advance with its state."""
 
     def __init__(self, model: Model, module: nnx.Module, build: Callable[[int], Any]) -> None:
         """
@@ -330,7 +330,7 @@ def _kind(variable: Any) -> Kind:
 
 
 def _flat(tree: Any, kind: Callable[[Any], Kind], skip: int = 0) -> tuple[list[Leaf], Any]:
-    """The leaves of a tree of shapes, named by their paths but for the first `skip` parts, and its structure."""
+    """The leaves of a tree of shapes, named by their paths without the first `skip` parts, and its structure."""
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     leaves = [
         Leaf(

@@ -26,7 +26,7 @@ def network(model: Model, sizes: Mapping[str, int]) -> Network:
     """The network that a model names.
 
     Args:
-        sizes: of the model's axes.
+        sizes: sizes of the model's axes.
 
     Raises:
         ModelError: its import path does not lead to one.
@@ -38,8 +38,8 @@ def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
     """The values that the network's own constructor sets, in canonical form.
 
     Args:
-        sizes: of the model's axes.
-        seed: of the key, or the streams, that the network is built with.
+        sizes: sizes of the model's axes.
+        seed: seed of the key, or the streams, with which the network is built.
 
     Raises:
         ModelError: the model's import path does not lead to a network.
@@ -157,7 +157,7 @@ def _is_module(definition: Any) -> bool:
 
 
 def _modules(library: str) -> tuple[type, ...]:
-    """The library's class of modules, where the user's code has imported the library."""
+    """The library's class of modules, in a tuple; empty if the user's code has not imported the library."""
     return (sys.modules[library].Module,) if library in sys.modules else ()
 
 

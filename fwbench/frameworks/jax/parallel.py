@@ -31,7 +31,7 @@ Result = Literal["same", "own"]
 
 
 def join(ranks: Ranks) -> None:
-    """Make this process one of several whose devices JAX treats as one machine's; called before JAX opens a device.
+    """Make this process one of several whose devices JAX treats as one machine's. Called before JAX opens a device.
 
     Raises:
         OSError: the ranks do not find each other.
@@ -198,7 +198,7 @@ class Devices(ABC):
 
     @abstractmethod
     def keys(self, key: Any, parts: int) -> Any:
-        """A random key for each part of this device's slice. One device would have the same keys for all parts."""
+        """A random key for each part of this device's slice. All devices' keys together equal those of one device."""
 
     @abstractmethod
     def streams(self, leaves: Sequence[Any]) -> list[Any]:

@@ -61,7 +61,7 @@ _JITS: dict[type, str] = {Nnx: "flax.nnx.jit", Equinox: "equinox.filter_jit"}
 
 
 def _left_out(workload: Workload, of: Network) -> str:
-    """The jit whose own work is no part of a call; empty if there is none."""
+    """The name of the jit whose own work is no part of a call; empty if there is none."""
     return "" if workload.call == "module" else _JITS.get(type(of), "")
 
 
@@ -69,7 +69,7 @@ class Compiled(Program):
     """A network's leaves and a batch on its devices, and a function of them that `compile` compiles.
 
     Args:
-        dtype: of floating-point leaves and inputs.
+        dtype: number format of floating-point leaves and inputs.
         ranks: the processes that run the program together; None: this one alone.
     """
 

@@ -26,7 +26,7 @@ def rematerialised(network: Network) -> Network:
             f"{network.model.name} has no blocks that activation checkpointing (remat) knows: in JAX it knows those of "
             "fwbench's own ResNet, ViT, MobileNetV3 and EfficientNet"
         )
-    # The same classes with their calls under `nnx.remat`; what a block computes and holds is unchanged.
+    # The same classes with their calls under `nnx.remat`; a block's results and arrays are unchanged.
     checkpointed = {
         kind: type(kind.__name__, (kind,), {"__call__": nnx.remat(kind.__call__)}) for kind in set(map(type, blocks))
     }

@@ -23,7 +23,7 @@ class Training:
     Keras's argument `training` would not do: it is lost when a block is computed again for its gradients.
 
     Attributes:
-        seed: of this step's random numbers, two int32.
+        seed: seed of this step's random numbers, two int32.
         statistics: running statistics and their new values, which the step assigns at its end: a block that is computed
             twice to save memory must not count its batch twice.
     """

@@ -19,7 +19,7 @@ class Transposed:
 
     Attributes:
         shape: the weight's.
-        axes: of the variable, in the weight's order.
+        axes: the variable's axes, in the weight's order.
     """
 
     shape: Shape

@@ -49,10 +49,10 @@ class Network:
     def __init__(self, model: Model, sizes: Mapping[str, int], policy: str = "float32", seed: int = 0) -> None:
         """
         Args:
-            sizes: of the model's axes.
+            sizes: sizes of the model's axes.
             policy: Keras's name of the number formats: `float32`, `float64`, `bfloat16`, or `mixed_bfloat16`, in which
                 weights are float32 and all else is bfloat16.
-            seed: of the values that the network's constructor draws.
+            seed: seed of the values that the network's constructor draws.
 
         Raises:
             ModelError: the model's import path does not lead to a network.
@@ -133,8 +133,8 @@ class Network:
         """A batch of inputs on the device; whole numbers keep their type.
 
         Args:
-            inputs: as `fwbench.models.inputs.draw` gives them.
-            dtype: of floating-point inputs.
+            inputs: arrays by name, as from `fwbench.models.inputs.draw`.
+            dtype: number format of floating-point inputs.
         """
         return {
             name: keras.ops.copy(keras.ops.cast(array, dtype) if array.dtype.kind == "f" else array)
@@ -225,8 +225,8 @@ def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
     """The values that the network's own constructor sets, in canonical form.
 
     Args:
-        sizes: of the model's axes.
-        seed: of Keras's generators while the network is built.
+        sizes: sizes of the model's axes.
+        seed: seed of Keras's generators while the network is built.
 
     Raises:
         ModelError: the model's import path does not lead to a network.

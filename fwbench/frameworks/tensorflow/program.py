@@ -31,7 +31,7 @@ class Traced(Program):
 
     Args:
         policy: number formats of the network, as Keras names them.
-        dtype: of inputs of floating point.
+        dtype: number format of floating-point inputs.
         replicas: the processes that each run the program on their own slice of the batch; None: this one alone.
     """
 

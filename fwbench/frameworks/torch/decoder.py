@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# A cache has room for a multiple of so many steps.
+# The number of steps in a cache is a multiple of this.
 _BLOCK = 128
 
 

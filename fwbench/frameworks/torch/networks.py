@@ -39,7 +39,7 @@ def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
     The weights are yet to be loaded: the tensors in `shapes` may hold any numbers until `load_weights` sets them.
 
     Args:
-        sizes: of the model's axes.
+        sizes: sizes of the model's axes.
 
     Raises:
         KeyError: the model has no network in PyTorch.
@@ -55,8 +55,8 @@ def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
     """The values that the module's own constructor sets, in canonical form.
 
     Args:
-        sizes: of the model's axes.
-        seed: of PyTorch's generator while the module is built.
+        sizes: sizes of the model's axes.
+        seed: seed of PyTorch's generator while the module is built.
 
     Raises:
         ModelError: the model's import path does not lead to a network.
@@ -179,8 +179,8 @@ def place_inputs(
     """A batch of a model's inputs on the device.
 
     Args:
-        arrays: by the input's name, as `fwbench.models.inputs.draw` gives them.
-        dtype: of inputs of floating point. Whole numbers become int64, which PyTorch's indexing wants.
+        arrays: arrays by the input's name, as from `fwbench.models.inputs.draw`.
+        dtype: number format of floating-point inputs. Whole numbers become int64, which PyTorch's indexing wants.
 
     Returns:
         The inputs by name. Images are views of shape (batch, channels, height, width) on memory in the order (batch,

@@ -48,7 +48,7 @@ class Placed(Program):
     """A module and a batch on the device, on the lane's fast path.
 
     Args:
-        dtype: of the weights and of inputs of floating point.
+        dtype: number format of the weights and of floating-point inputs.
         ranks: the processes that each run the program on their own slice of the batch; None: this one alone.
     """
 

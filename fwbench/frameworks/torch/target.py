@@ -26,7 +26,7 @@ def fingerprint(module: torch.nn.Module, inputs: Mapping[str, Tensor], target: s
 
     Args:
         module: in the mode and layout in which the lane runs it; stays as it is.
-        inputs: by name, as `fwbench.frameworks.torch.networks.place_inputs` gives them.
+        inputs: inputs by name, as from `fwbench.frameworks.torch.networks.place_inputs`.
         target: a name in `fwbench.machine.targets.NAMES`.
     """
     # Tensors that a network holds besides its state are real tensors.
