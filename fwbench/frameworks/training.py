@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from fwbench.models import Model
 from fwbench.record.workload import Workload
 
-# The paper's Adam at 1e-4 (betas 0.9 and 0.999, epsilon 1e-8: both frameworks' defaults); SGD as torchvision trains.
+# The paper's Adam at 1e-4 (betas 0.9 and 0.999, epsilon 1e-8: PyTorch's and optax's defaults); SGD as torchvision
+# trains.
 LEARNING_RATE = {"adam": 1e-4, "sgd": 1e-2}
 MOMENTUM = 0.9
 # Factor from the first moment after the first step to the gradient.

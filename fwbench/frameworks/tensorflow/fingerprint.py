@@ -79,7 +79,7 @@ class _Reader:
 
     Attributes:
         operators: count of each operator; those in a called function count once for every call.
-        dtypes: count of each operator by the element types among its attributes.
+        dtypes: by element type, the count of each operator that has the type among its attributes.
     """
 
     def __init__(self, functions: Mapping[str, Any]) -> None:

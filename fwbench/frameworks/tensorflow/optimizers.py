@@ -61,7 +61,7 @@ class Sgd(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, arXiv:1412.6980) with the constants that every framework has by default."""
+    """Adam (Kingma and Ba, arXiv:1412.6980) with its authors' constants, which PyTorch and optax have by default."""
 
     betas = (0.9, 0.999)
     epsilon = 1e-8
