@@ -102,7 +102,7 @@ def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any
     """This rank's part of the measurement; the first rank's is all of it."""
     lane = LANES[workload.lane]
     variables = environment(os.environ, machine().threads, workload.device, lane, None)
-    variables[JOB] = json.dumps({**job, "machine": False, "lane": lane.to_json(), "joining": DEADLINE, "threads": True})
+    variables[JOB] = json.dumps({**job, "facts": None, "lane": lane.to_json(), "joining": DEADLINE, "threads": True})
     limit = job["protocol"]["deadline"]
     launched = Launched(command(sys.executable, RANK), variables, here.rank)
     return watched(functools.partial(launched.measure, workload, limit, tell))

@@ -208,7 +208,7 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
     for quantity in QUANTITIES:
         if quantity in first and quantity in second and not (quantity == "loss" and all(random)):
             pair = Sketch.from_json(first[quantity]), Sketch.from_json(second[quantity])
-            if "metrics" in first and quantity in _OWN:
+            if ("metrics" in first or "metrics" in second) and quantity in _OWN:
                 beside |= _alone_in(one, other, *pair)
                 if not (pair := _shared(*pair))[0].names:
                     continue

@@ -26,7 +26,7 @@ class Input:
         image: whether the shape is (height, width, channels), which each framework gets in its own layout.
 
     Raises:
-        ValueError: the shape or the element type makes no sense.
+        ValueError: the shape, the element type or the range makes no sense.
     """
 
     shape: tuple[int | str, ...]
@@ -44,6 +44,8 @@ class Input:
             raise ValueError(f"unknown element type {self.dtype!r} of an input: choose from {', '.join(DTYPES)}")
         if self.image and len(self.shape) != 3:
             raise ValueError(f"an image has a height, a width and channels, not the shape {self.shape}")
+        if self.draw == "integers" and not self.low + 1 <= self.high:
+            raise ValueError(f"there are no whole numbers from {self.low:g} up to and without {self.high:g}")
 
     def sizes(self, axes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of one sample for these values of the model's axes."""

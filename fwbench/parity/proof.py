@@ -277,7 +277,8 @@ def _find(case: Case, candidate: str, quantities: tuple[Quantity, ...], points: 
         away = [quantity for quantity in ordered if quantity not in ("sgd", "adam")]
         errors[point] = {quantity: measure(quantity, one, other, point) for quantity in away}
     worst = max((error for of in errors.values() for error in of.get("statistics", {}).values()), default=0.0)
-    if case.mode == "train" and worst > BOUNDS["statistics"]:
+    # No tolerance admits an infinite statistic.
+    if case.mode == "train" and BOUNDS["statistics"] < worst < math.inf:
         admitting = _tolerance({"statistics": worst})
         note = " ".join(filter(None, [note, running.why(one, other, (case.model.reference, candidate), admitting)]))
     return _Findings(errors, left_out, note)

@@ -69,7 +69,7 @@ def _share(actual: NDArray[Any], expected: NDArray[Any], before: NDArray[Any]) -
     """
     parts = np.stack([expected.ravel(), before.ravel()], axis=1)
     # A mix with two shares fits any two numbers, and shows nothing.
-    if len(parts) < 3 or not np.isfinite(actual).all():
+    if len(parts) < 3 or not (np.isfinite(actual).all() and np.isfinite(parts).all()):
         return None
     (share, rest), *_ = np.linalg.lstsq(parts, actual.ravel(), rcond=None)
     mixed = relative_l2(parts @ (share, rest), actual.ravel()) <= BOUNDS["statistics"]

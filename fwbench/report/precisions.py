@@ -9,7 +9,7 @@ from fwbench.compare.cases import Case, OfCase, comparisons, reasons
 from fwbench.compare.parity import apart
 from fwbench.compare.weighing import Weighed, weigh
 from fwbench.record.metrics import ERRORS
-from fwbench.record.workload import LOWER
+from fwbench.record.workload import FORWARD, LOWER
 from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -42,7 +42,7 @@ class Price(OfCase):
             known = units.times((reach.low, reach.high))
             speed = known if isinstance(shown, units.Within) else f"{shown:.2f} ({known})"
             parts += [f"{speed} times as fast"] if known else []
-        metric = ERRORS["output" if self.workload.mode == "inference" else "gradients"]
+        metric = ERRORS["output" if self.workload.mode in FORWARD else "gradients"]
         if (more := self.more(metric)) is not None:
             parts.append(f"{_many(more)} times the error")
         return ", ".join(parts)

@@ -75,7 +75,7 @@ def _times(name: str, row: dict[str, Any]) -> Iterator[Plain]:
     combinations = itertools.product(*(axis if isinstance(axis, list) else [] for axis in axes))
     for value, of in zip(values, combinations, strict=False):
         # A combination that failed is null, and one that was skipped is not a number.
-        if isinstance(value, float) and bounds.LEAST <= value <= bounds.MOST:
+        if isinstance(value, int | float) and not isinstance(value, bool) and bounds.LEAST <= value <= bounds.MOST:
             full = f"{name}({', '.join(map(str, of))})" if axes else name
             # Another version means other code of the benchmark, so asv does not compare times of two versions.
             yield Plain(full, None, (), {"median": value, "version": row.get("version")})
