@@ -109,9 +109,9 @@ class RaplCounter:
     """Intel's and AMD's running average power limit counters, summed over packages; `read` corrects a wrap-around."""
 
     name = "RAPL package counters (CPU packages, without memory)"
-    fault = ""
 
     def __init__(self, packages: list[Path]) -> None:
+        self.fault = ""
         self._packages = [
             (package / "energy_uj", int((package / "max_energy_range_uj").read_text())) for package in packages
         ]
@@ -119,8 +119,13 @@ class RaplCounter:
         self._total = 0
 
     def read(self) -> float:
+        """Joules since the start. If reading fails: those of the last reading, and the reason in `fault`."""
         for index, (path, wrap) in enumerate(self._packages):
-            now = int(path.read_text())
+            try:
+                now = int(path.read_text())
+            except OSError as error:  # times already measured must not be lost
+                self.fault = f"the CPU's energy counter could not be read ({error})"
+                break
             delta = now - self._last[index]
             self._total += delta if delta >= 0 else delta + wrap + 1
             self._last[index] = now
@@ -160,6 +165,8 @@ def counter(
             f"reading {packages[0].name}/energy_uj under {powercap} needs root or a changed file mode",
             f"`sudo chmod -R a+r {powercap}/*/energy_uj`, until the next start",
         )
+    except (OSError, ValueError) as error:
+        return Absent(f"the RAPL energy counters of {packages[0].name} cannot be read ({error})")
 
 
 def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> Metric:

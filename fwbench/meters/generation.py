@@ -22,8 +22,10 @@ def generation(workload: Workload, model: Model, program: Program, metrics: Mapp
     steps = model.sizes(workload.axes)[model.sequence] if workload.mode == "prefill" else 1
     found = {_TIMES[workload.mode]: metrics["latency_p50"]}
     throughput, energy = metrics["throughput"], metrics["energy_per_sample"]
+    found["tokens_per_second"] = throughput
     if throughput.value is not None:
         found["tokens_per_second"] = Metric(throughput.value * steps, f"throughput times {steps}: {throughput.source}")
+    found["energy_per_token"] = energy
     if energy.value is not None:
         found["energy_per_token"] = Metric(energy.value / steps, f"energy_per_sample over {steps}: {energy.source}")
     if state := program.state_memory():

@@ -196,8 +196,9 @@ class Workload(Decoded):
 
     @property
     def subject(self) -> str:
-        """The model at its axes' values, for readers: `tiny-bert length 128`."""
-        return " ".join([self.model, *(f"{axis} {size}" for axis, size in self.axes)])
+        """The model at its axes' values and on its devices, for readers: `tiny-bert length 128 on 2 devices`."""
+        devices = [f"on {self.devices} devices"] if self.devices > 1 else []
+        return " ".join([self.model, *(f"{axis} {size}" for axis, size in self.axes), *devices])
 
     @property
     def id(self) -> str:

@@ -71,10 +71,11 @@ def _with_both(metric: str, cases: Sequence[Case]) -> Iterable[Case]:
 
 def _against_latency(axes: Axes, cases: Sequence[Case], looks: Looks, *, metric: str, label: str) -> None:
     every: list[tuple[float, float]] = []
-    for lane, of_lane in grouped(cases, lambda case: case.workload.lane).items():
+    # A lane with other options is a line of its own.
+    for of_lane in grouped(cases, lambda case: case.lane).values():
         of_lane = sorted(of_lane, key=lambda case: case.workload.batch_size)
         points = [(_positive("latency_p50", case), _positive(metric, case)) for case in of_lane]
-        look = looks[lane]
+        look = looks[of_lane[0].workload.lane]
         axes.plot(*zip(*points, strict=True), color=look.colour, marker=look.marker, linestyle=look.line)
         # Only the first lane's points show the batch sizes; labels at every lane's points would cover each other.
         for case, point in zip(of_lane if not every else (), points, strict=False):

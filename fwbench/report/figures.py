@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fwbench.compare.cases import Case, grouped
+from fwbench.compare.cases import OPTIONS, Case, grouped
 from fwbench.record import files
 from fwbench.report.columns import Placed
 from fwbench.report.look import Style, grid_of, legend, looking, printable, styles
@@ -118,8 +118,8 @@ class Panels(Generic[Item]):
 
 
 def is_default(case: Case) -> bool:
-    """True if the case has the default optimizer and is no study's variant."""
-    return not case.workload.variant and case.workload.optimizer == "adam"
+    """True if the case has the default options and is no study's variant."""
+    return not case.workload.variant and not case.workload.marks(OPTIONS)
 
 
 def save(drawing: Drawing, path: Path) -> Path:

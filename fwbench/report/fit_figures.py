@@ -49,7 +49,7 @@ def epochs(cases: Sequence[Case]) -> Drawing | None:
 
 @dataclass(frozen=True)
 class Curves:
-    """Figures of how training went, one for each model and its data.
+    """Figures of how training went, one for each model, its data and precision.
 
     Attributes:
         label: what the lower panels show; the upper panels show the training loss.
@@ -63,12 +63,12 @@ class Curves:
     of: Callable[[Measurement], tuple[Sequence[float], Sequence[float]]]
 
     def draw(self, cases: Sequence[Case]) -> list[Drawing]:
-        """A figure for each pair of model and data that has curves."""
-        groups = grouped(over_seeds(cases), lambda case: (case.workload.model, case.workload.data))
+        """A figure for each model, data and precision that have curves."""
+        groups = grouped(over_seeds(cases), _shared)
         drawings = (self._draw(number, *key, of) for number, (key, of) in enumerate(groups.items(), 1))
         return [drawing for drawing in drawings if drawing]
 
-    def _draw(self, number: int, model: str, data: str, cases: Sequence[Case]) -> Drawing | None:
+    def _draw(self, number: int, subject: str, data: str, precision: str, cases: Sequence[Case]) -> Drawing | None:
         sizes = sorted({case.workload.batch_size for case in cases})
         looks = styles(case.workload.lane for case in cases)
         figure, panels = paired(len(sizes))
@@ -88,7 +88,7 @@ class Curves:
         legend(figure, looks)
         return Drawing(
             f"{self.key}-{number}",
-            f"{self.title}: {model} on {data}",
+            f"{self.title}: {subject} on {data}{'' if precision == 'fp32' else f' in {precision}'}",
             f"Training loss and {self.label} by {self.unit}: mean over seeds, with the standard deviation (light) and "
             "the standard error (dark) where there are several seeds; dotted where optimizer or variant is not the "
             "default.",
@@ -97,6 +97,11 @@ class Curves:
             figure,
             "fit",
         )
+
+
+def _shared(case: Case) -> tuple[str, str, str]:
+    """The traits that the trainings of a figure of curves share."""
+    return case.workload.subject, case.workload.data, case.workload.precision
 
 
 def _of_epochs(m: Measurement) -> tuple[list[float], list[float]]:

@@ -115,7 +115,10 @@ def _modules(part: Any, seen: set[int]) -> Iterator[torch.nn.Module]:
             yield from _modules(inner, seen)
 
 
-def _walked(path: str, part: Any, names: Mapping[int, str]) -> Iterator[tuple[str, Any]]:
+def _walked(
+    path: str, part: Any, names: Mapping[int, str], around: frozenset[int] = frozenset()
+) -> Iterator[tuple[str, Any]]:
+    """The arrays and numbers of a part by path. An object within itself is not entered again."""
     before = f"{path}." if path else ""
     if isinstance(part, Tensor | bool | int | float):
         yield path, part
@@ -134,9 +137,9 @@ def _walked(path: str, part: Any, names: Mapping[int, str]) -> Iterator[tuple[st
         yield from ((f"{before}step", step) for step in steps[:1])
     elif isinstance(part, torch.amp.GradScaler):
         yield f"{before}scale", part.get_scale()
-    else:
+    elif id(part) not in around:
         for key, inner in _parts(part):
-            yield from _walked(f"{before}{key}", inner, names)
+            yield from _walked(f"{before}{key}", inner, names, around | {id(part)})
 
 
 def _parts(part: Any) -> list[tuple[str, Any]]:

@@ -32,7 +32,9 @@ def test_a_lower_precision_stands_beside_fp32_of_its_own_lane():
     assert (torch.weighed.ratio, torch.more("output_error")) == (5.0, pytest.approx(3e4))
     assert str(torch) == "5.00 (2.50 to 10.00) times as fast, 30,000 times the error"
     decode = dict(mode="decode", axes=(("depth", 8),))
-    low, high = (row("torch", precision, 1.0, output_error=e, **decode) for precision, e in (("bf16", 6e-3), ("fp32", 2e-7)))
+    low, high = (
+        row("torch", precision, 1.0, output_error=e, **decode) for precision, e in (("bf16", 6e-3), ("fp32", 2e-7))
+    )
     assert str(*prices(cases([low, high]))).endswith("30,000 times the error")
     # Of a lane without a row in fp32 the error stands alone.
     assert (jax.beside, jax.weighed, jax.more("output_error"), str(jax)) == (None, None, None, "")
