@@ -1,8 +1,8 @@
 """fwbench: which framework runs my model faster, leaner and cheaper on this machine, and has that changed?
 
 The public face: a `Model` by import paths, what goes into it, and the decorators that make a test measure or prove it.
-Importing it imports no framework, no NumPy, and nothing of its own until it is used: pytest does so in every project
-of an environment that fwbench is installed in.
+Importing it imports no framework, no NumPy, and none of its own modules until they are used, because pytest imports it
+in every project of an environment that has fwbench.
 
 PYTEST_DONT_REWRITE: a plugin whose modules pytest-benchmark's own command has imported before pytest looks at them.
 """
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Without `torch_layout`, which imports JAX.
+# `torch_layout` is left out because it imports JAX.
 __all__ = ["Input", "Model", "benchmark", "image", "integers", "normal", "ones", "proof", "tokens", "uniform"]
 
 
 def __getattr__(name: str) -> Any:
-    """What `__all__` names and this module does not define itself, imported when it is first used."""
+    """Import a public name that this module does not define itself, when it is first used."""
     if name == "Model":
         from fwbench.models.model import Model
 
@@ -52,11 +52,11 @@ def benchmark(
     The test calls the fixture `fwbench_measure`, and finds its configuration in the fixture `fwbench_workload`.
 
     Args:
-        models: `Model` objects, or names of the suite's own. None at all: what the run's profile or study measures, of
-            these modes.
+        models: `Model` objects, or names of the suite's models. Default: the models that the run's profile or study
+            measures in these modes.
         modes: `inference`, `prefill`, `decode`, `train_step`, or `fit`.
         batch_sizes: samples per step, unless `--fwbench-batch-sizes` names others.
-        lanes: these alone. Default: the profile's, of the frameworks that a model has networks in.
+        lanes: the only lanes to measure. Default: the profile's lanes whose framework the model has a network in.
     """
     import pytest
 

@@ -1,4 +1,4 @@
-"""What the user must correct: one sentence, never a traceback."""
+"""Errors that the user can correct: one sentence each, never a traceback."""
 
 import difflib
 import errno
@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Input that cannot be used or an answer that cannot be had; its text says what, where and what to do.
+    """Unusable input, or an answer that cannot be had; the text says what is wrong, where, and what to do.
 
-    `fwbench` prints it and ends with `EXIT_CODE`, which is pytest's own for a usage error.
+    `fwbench` prints it and ends with `EXIT_CODE`, pytest's exit code for a usage error.
     """
 
     EXIT_CODE = 4
 
 
 class UnavailableError(Exception):
-    """A program that a lane cannot make of a network: the measurement is `unavailable`, with this one sentence."""
+    """A lane cannot make a program of a network: the measurement is `unavailable`, for this reason in one sentence."""
 
 
 class Absent(str):
-    """Why the machine has no such thing, in one sentence.
+    """The reason why the machine lacks something, in one sentence.
 
     Attributes:
         next_step: what to do about it; empty where nothing can be done.
@@ -33,7 +33,7 @@ class Absent(str):
         return self
 
 
-# What to do where the system has none left of something, by the error's number.
+# Advice for a resource of the system that is used up, by the error's number.
 _EXHAUSTED = {
     errno.EMFILE: "let this process open more files, as by `ulimit -n 1024`",
     errno.ENFILE: "end other processes, which have opened all the files that this machine can",
@@ -43,12 +43,12 @@ _EXHAUSTED = {
 
 
 def exhausted(error: OSError) -> str:
-    """What to do about a system that has no files, processes or memory left; empty where the error says otherwise."""
+    """The advice for a system that has no files, processes or memory left; empty for any other error."""
     return _EXHAUSTED.get(error.errno or 0, "")
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence on a name that nobody knows: the nearest known one, or all of them."""
+    """The end of a sentence about an unknown name: the nearest known name, or all known names."""
     choices = list(known)
     near = difflib.get_close_matches(name, choices, n=1)
     return f"the nearest is {near[0]!r}" if near else f"choose from {', '.join(choices)}"

@@ -1,4 +1,4 @@
-"""Runs git for the other modules of the package; in the user's repository it reads, and runs no hook."""
+"""Runs git for the other modules of the package; the user's repository is only read, and no hook is run."""
 
 import functools
 import os
@@ -19,7 +19,8 @@ DEADLINE = 1200.0
 # secrets.
 _CODE = (b".py", b".so", b".cfg", b".ini", b".toml", b".yaml", b".yml")
 
-# Besides what git lists itself: a push's objects, and what `git --literal-pathspecs` hands down to its hooks.
+# Variables that git does not list itself: those by which `git --literal-pathspecs` instructs its hooks, and the folder
+# of a push's objects.
 _PATHSPECS = frozenset(f"GIT_{how}_PATHSPECS" for how in ("LITERAL", "GLOB", "NOGLOB", "ICASE"))
 _BINDING = _PATHSPECS | {"GIT_QUARANTINE_PATH"}
 
@@ -27,9 +28,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def unbound(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the variables by which git tells a hook its repository, index and objects.
+    """The environment without the variables that give a hook of git its repository, index and objects.
 
-    With them, git and whatever calls git would take that repository for the one of every other folder.
+    With them, git would use that repository in every other folder, too.
     """
     try:
         bound = _BINDING | _local_variables()
@@ -45,11 +46,11 @@ def run(
     """Run git in a folder.
 
     Args:
-        variables: of its environment, besides this process's.
+        variables: environment variables, added to this process's.
         given: its standard input.
 
     Raises:
-        UserError: it cannot be run, or does not end.
+        UserError: git cannot be run, or does not end in time.
     """
     # Looking at a repository must not rewrite its index.
     environment = {**unbound(os.environ), "GIT_OPTIONAL_LOCKS": "0", **(variables or {})}
@@ -62,7 +63,7 @@ def answer(
     """Run git in a folder and return its output.
 
     Raises:
-        UserError: it fails; the sentence quotes it.
+        UserError: git fails; the sentence quotes it.
     """
     done = run(folder, *arguments, variables=variables, given=given)
     if done.returncode:
@@ -71,10 +72,10 @@ def answer(
 
 
 def ask(folder: str | Path, *arguments: str) -> str | None:
-    """Ask git a question: its output without the last line's end, or None for the exit code 1, which says no.
+    """Ask git a question: return its output without the final line break, or None for exit code 1, which means no.
 
     Raises:
-        UserError: it fails.
+        UserError: git fails.
     """
     done = run(folder, *arguments)
     if done.returncode == 1:
@@ -86,7 +87,7 @@ def ask(folder: str | Path, *arguments: str) -> str | None:
 
 
 def top(folder: Path) -> Path | Absent:
-    """The root of the working tree that contains a folder, or what git says why there is none."""
+    """The root of the working tree that contains a folder, or git's reason why there is none."""
     try:
         return Path(os.fsdecode(answer(folder, "rev-parse", "--show-toplevel")).removesuffix("\n"))
     except UserError as error:
@@ -138,7 +139,7 @@ def _run(command: list[str], environment: Mapping[str, str], given: bytes) -> "s
 
 
 def _failed(folder: str | Path, arguments: tuple[str, ...], done: "subprocess.CompletedProcess[bytes]") -> UserError:
-    """The error that quotes git, from the first line that it calls an error, or else its last line."""
+    """The error that quotes git from its first line with `fatal:` or `error:`, or else its last line."""
     said = os.fsdecode(done.stderr).strip()
     errors = re.search(r"^(?:fatal|error): .*", said, re.MULTILINE | re.DOTALL)
     quoted = line(errors[0] if errors else said.rpartition("\n")[2], 300) or f"exit code {done.returncode}"

@@ -11,15 +11,15 @@ from contextlib import suppress
 def finished(
     command: Sequence[str], deadline: float, given: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program in a session of its own: it can ask nobody for a password, and what it starts ends with it.
+    """Run a program in a session of its own: it cannot ask for a password, and its children can be killed with it.
 
     Args:
-        deadline: seconds that it has; then it is killed.
+        deadline: seconds after which it is killed.
         given: its standard input.
         environment: its environment; None: this process's.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
         subprocess.TimeoutExpired: it did not end in time.
     """
     pipe = subprocess.PIPE
@@ -28,7 +28,7 @@ def finished(
         try:
             output, said = process.communicate(given, timeout=deadline)
         except BaseException:
-            # What it has started may live on when it has ended itself.
+            # The program's children may outlive it.
             if sys.platform != "win32":
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)

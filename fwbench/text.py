@@ -1,8 +1,8 @@
-"""Text on its way out: one function for each kind of output, so that what somebody wrote in a record stays text there.
+"""Escapes text from records, by one function for each kind of output, so that it stays plain text there.
 
-Names, reasons and paths of a record are anybody's. On a terminal they could clear the screen, in a spreadsheet run a
-formula, on GitHub call people, and anywhere turn the direction of what follows. LaTeX has its function where LaTeX is
-written.
+Anybody may have written the names, reasons and paths in a record. On a terminal they could clear the screen, in a
+spreadsheet run a formula, on GitHub notify people, and anywhere reverse the direction of the text that follows. The
+function for LaTeX stands where LaTeX is written.
 """
 
 import math
@@ -11,30 +11,31 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-# What Markdown (GitHub's flavour) takes for markup, and what could be HTML or end a cell.
+# Markup in Markdown (GitHub's flavour), and characters that could begin HTML or end a cell.
 _MARKUP = re.compile(r"[\\`*_~\[\]{}$!#&<>|]|^[-+=](?=\s|[-+=]|$)|^\d+(?=[.)](?:\s|$))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
-# Where GitHub finds people, issues and addresses after it has undone all escapes: `@org/team`, `#1`, `GH-1`, `http://`.
+# Places inside the names of people, issues and addresses, which GitHub finds after it has undone all escapes:
+# `@org/team`, `#1`, `GH-1`, `http://`.
 _LIVE = re.compile(r"(?<=[@#])(?=\w)|(?<=GH)(?=-\d)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
-# It has no width, and keeps them apart.
+# A space without width, which is inserted at these places to break the names up.
 _APART = "&#8203;"
-# A spreadsheet runs a cell that begins with one of these, be it in the wide form of East Asian fonts.
+# A spreadsheet runs a cell that begins with one of these, also in the wide forms of East Asian fonts.
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 def line(text: str, most: int | None = None) -> str:
-    """For a terminal or a log: on one line, and nothing but characters that are seen.
+    """Escape text for a terminal or a log: one line of visible characters.
 
     Args:
-        most: characters that are kept.
+        most: the most characters of the result; None: any number.
     """
     return cut(visible(" ".join(text.split())), most)
 
 
 def visible(text: str) -> str:
-    """For HTML, which escapes the rest itself: line breaks stay, and whatever else is not seen shows as a mark.
+    """Prepare text for HTML, which escapes the rest itself: keep line breaks, replace invisible characters by a mark.
 
-    That is controls, half characters, and marks that turn the direction of what follows.
+    Invisible are control characters, half characters (lone surrogates), and marks that change the direction of text.
     """
     if text.isprintable():
         return text
@@ -48,9 +49,9 @@ def _seen(character: str) -> str:
 
 
 def storable(value: Any) -> Any:
-    """For a record: JSON primitives whose texts are UTF-8.
+    """Prepare JSON primitives for a record: every text becomes UTF-8.
 
-    A variable or a path that is not UTF-8 has half characters in Python. Their codes take their place.
+    In Python, a variable or a path that is not UTF-8 holds half characters (lone surrogates). Their codes replace them.
     """
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
@@ -60,15 +61,15 @@ def storable(value: Any) -> Any:
 
 
 def cut(text: str, most: int | None) -> str:
-    """The text, or its beginning where it is longer than `most` characters."""
+    """The text, shortened to `most` characters if it is longer."""
     return text if most is None or len(text) <= most else f"{text[: most - 3]}..."
 
 
 def change(ratio: float, share: Callable[[float], str] = "{:+.1%}".format) -> str:
-    """A ratio as a change: +12.3%, and beyond tenfold 1,459 times or 1/1,459; an infinite one is unknown.
+    """A ratio as a change: +12.3%, from tenfold on 1,459 times or 1/1,459; `unknown` if it is not finite.
 
     Args:
-        share: shows a smaller change.
+        share: formats a change of less than tenfold.
     """
     if not math.isfinite(ratio):
         return "unknown"
@@ -82,10 +83,10 @@ def _three(number: float) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
-    """For a terminal: the lines of a table.
+    """The lines of a table for a terminal.
 
     Args:
-        left: how many columns are set flush left, the others flush right; None: all are.
+        left: the number of columns set flush left, the others being flush right; None: all are flush left.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     signs = ["<" if left is None or place < left else ">" for place in range(len(widths))]
@@ -94,21 +95,21 @@ def columns(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
 
 
 def row(cells: Iterable[str]) -> str:
-    """For Markdown: a row of a table, of cells that are Markdown already."""
+    """A row of a Markdown table, of cells that are Markdown already."""
     return f"| {' | '.join(cells)} |"
 
 
 def cell(text: str) -> str:
-    """For a cell or a header of CSV: on one line, and no formula."""
+    """Escape a cell or a header of CSV: one line, and no formula."""
     shown = line(text)
     return f"'{shown}" if shown.startswith(_FORMULA) else shown
 
 
 def markdown(text: str, most: int | None = None) -> str:
-    """For Markdown: on one line, and without a meaning to it, to HTML or to GitHub.
+    """Escape text for Markdown: one line, without markup, HTML, or anything that GitHub turns into a link.
 
     Args:
-        most: characters that are kept.
+        most: the most characters of the text that are kept; None: any number.
     """
     return _MARKUP.sub(_escape, _LIVE.sub("\0", line(text, most))).replace("\0", _APART)
 
@@ -116,6 +117,6 @@ def markdown(text: str, most: int | None = None) -> str:
 def _escape(match: "re.Match[str]") -> str:
     markup = match[0]
     if markup.isdigit():
-        # A number and a point would begin a list; the point follows.
+        # A number and a point would begin a list. The point follows, so the backslash escapes it.
         return f"{markup}\\"
     return _ENTITIES.get(markup, f"\\{markup}")

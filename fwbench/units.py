@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from fwbench.record.metrics import SCALES
 
-# From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
+# From this share of a unit on, three digits round up to it: else 999.9 us would be shown as 1000 us, not 1.00 ms.
 _ROUNDS_UP = 0.9995
 
-# Ratios below have two digits behind the leading zeros.
+# Ratios below this have two significant digits.
 _HUNDREDTHS = 0.0995
 
 _PREFIXES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}
-# By unit what its numbers are shown in, the largest first, each with its size in that unit.
+# For each SI unit, the units that its numbers are shown in, the largest first, each with its size in the SI unit.
 SCALED: Mapping[str, Mapping[str, float]] = {
     "s": SCALES["s"],
     "J": {name: SCALES["J"][name] for name in ("J", "mJ")},
@@ -20,34 +20,34 @@ SCALED: Mapping[str, Mapping[str, float]] = {
     **{unit: {prefix + unit: size for prefix, size in _PREFIXES.items()} for unit in ("FLOP", "FLOP/s", "B/s")},
 }
 
-# How to read a ratio that was disturbed; its name stands before.
+# The rest of a sentence on how to read a disturbed ratio; the ratio's name stands before it.
 OPEN = "shown as a range, or after <= or >=, lies anywhere within these bounds, and one shown as unknown has none"
 
 
 class AtMost(float):
-    """A number that the true one may be below: it is shown so, and ranked with no other."""
+    """An upper bound of the true number: it is shown after `<=`, and ranked with no other."""
 
 
 class Within(float):
-    """A number that was disturbed, so that the true one may lie anywhere between two others; it is shown as these."""
+    """A disturbed number: the true one may lie anywhere between two bounds, which are shown in its place."""
 
     low: float
     high: float
 
     def __new__(cls, value: float, low: float, high: float) -> "Within":
-        """What was measured, and the ends; 0 or infinity where nobody can say."""
+        """Make one of the measured number and its bounds; an unknown bound is 0 or infinite."""
         within = super().__new__(cls, value)
         within.low, within.high = low, high
         return within
 
 
 def bounds(value: float) -> tuple[float, float]:
-    """Between which two numbers the true one lies; the number itself twice where nothing disturbed it."""
+    """The bounds of the true number; the number itself twice if nothing disturbed it."""
     return (value.low, value.high) if isinstance(value, Within) else (value, value)
 
 
 def seconds(value: float) -> str:
-    """12.3 ms, 4.56 s: three significant digits."""
+    """Seconds with three significant digits: 12.3 ms, 4.56 s."""
     return _scaled(value, "s")
 
 
@@ -67,17 +67,17 @@ def size(value: float) -> str:
 
 
 def joules(value: float) -> str:
-    """1.23 J, 45.6 mJ."""
+    """Joules: 1.23 J, 45.6 mJ."""
     return _scaled(value, "J")
 
 
 def flop(value: float) -> str:
-    """Operations: 8.18 GFLOP."""
+    """Floating-point operations: 8.18 GFLOP."""
     return _scaled(value, "FLOP")
 
 
 def flop_rate(value: float) -> str:
-    """Operations a second: 340 GFLOP/s."""
+    """Floating-point operations per second: 340 GFLOP/s."""
     return _scaled(value, "FLOP/s")
 
 
@@ -92,38 +92,38 @@ def rate(value: float) -> str:
 
 
 def _scaled(value: float, unit: str) -> str:
-    """A value in the first of `SCALED` in which it is not below 1, or in the last one."""
+    """A value in the largest unit of `SCALED` in which it is at least 1, or else in the smallest."""
     scales = SCALED[unit]
     name = next((name for name in scales if abs(value) >= _ROUNDS_UP * scales[name]), [*scales][-1])
     return f"{_three(value / scales[name])} {name}"
 
 
-# How numbers of a unit are shown.
+# The function that formats the numbers of a unit.
 SHOW: Mapping[str, Callable[[float], str]] = {"s": seconds, "B": size, "J": joules, "1/s": rate}
 
 
 def ratio(value: float) -> str:
-    """1.23x, or of a disturbed one 0.98x to 4.56x."""
+    """A ratio: 1.23x, or 0.98x to 4.56x if it was disturbed."""
     return span(bounds(value))
 
 
 def share(value: float) -> str:
-    """93%, or of a disturbed one 81% to 120%."""
+    """A share: 93%, or 81% to 120% if it was disturbed."""
     return _range(bounds(value), "{:.0%}".format)
 
 
 def span(ratios: Iterable[float]) -> str:
-    """From the least ratio to the greatest: 1.23x to 4.56x; >= 1.23x where nobody knows how large the greatest is."""
+    """The range from the least ratio to the greatest: 1.23x to 4.56x; >= 1.23x if the greatest is unknown."""
     return _range(ratios, lambda value: f"{_ratio(value)}x")
 
 
 def times(ends: Iterable[float]) -> str:
-    """From the least ratio to the greatest, for a sentence: 1.23 to 4.56, at least 1.23; empty where nobody knows."""
+    """The range of ratios for a sentence: 1.23 to 4.56, at least 1.23; empty if both ends are unknown."""
     return _range(ends, _ratio, "at least", "at most", "")
 
 
 def _ratio(value: float) -> str:
-    """1.23, 0.0043: two digits at least."""
+    """A ratio with at least two digits: 1.23, 0.0043."""
     return f"{value:.2f}" if value >= _HUNDREDTHS else f"{value:.2g}"
 
 
@@ -134,7 +134,7 @@ def _range(
     at_most: str = "<=",
     unknown: str = "unknown",
 ) -> str:
-    """From the least end to the greatest; nobody knows an end that is 0 or infinite."""
+    """The range from the least end to the greatest; an end that is 0 or infinite is unknown."""
     least, *_, most = sorted(ends) * 2
     low, high = show(least), show(most)
     if low == high:

@@ -1,1 +1,1 @@
-"""What travels and what stays: workloads, measurements, metrics, lanes, the journal, and how files of them are read."""
+"""Data that processes exchange and files keep: workloads, measurements, metrics, lanes, journals and their readers."""

@@ -1,7 +1,7 @@
-"""Which records of a measurement are copies of one, and which of them holds the most.
+"""Finds the copies of one measurement among records, and keeps the copy that holds the most.
 
-A journal, the file that is saved at the run's end, the journal of a run that goes on with it, and copies that somebody
-has made on the way all hold the same measurements. A later copy may hold more: rounds in which lanes took turns, and
+The same measurements are in a journal, in the file that is saved at the run's end, in the journal of a run that
+continues the run, and in copies of these files. A later copy may hold more: rounds in which lanes took turns, and
 attempts that were disturbed more.
 """
 
@@ -12,10 +12,10 @@ from fwbench.record.measurement import Measurement
 
 
 class Copies:
-    """Measurements, each once: as the fullest of its copies has it, of equal ones the last.
+    """Measurements, each only once: its fullest copy, or the last of equally full copies.
 
     Attributes:
-        kept: in the order of the first copies.
+        kept: the measurements, in the order of their first copies.
     """
 
     def __init__(self, measurements: Iterable[Measurement]) -> None:
@@ -30,12 +30,12 @@ class Copies:
             self._numbers |= dict.fromkeys(marks, number)
 
     def number(self, m: Measurement) -> int:
-        """Which of `kept` a measurement is a copy of."""
+        """The index in `kept` of a measurement's copy."""
         return self._numbers[_marks(m)[0]]
 
 
 def _marks(m: Measurement) -> list[Hashable]:
-    """What no two measurements share, of this one and of its other attempts: times of stages, and numbers."""
+    """Marks that no two measurements share (stage times and numbers): of this measurement and of each attempt."""
     metrics = {name: {"value": metric.value} for name, metric in m.metrics.items()}
     failure = {"message": m.failure.message} if m.failure else None
     own = {"stages": m.stages, "metrics": metrics, "processes": m.processes, "failure": failure}
@@ -53,7 +53,7 @@ def _mark(m: Measurement, attempt: Mapping[str, Any]) -> Hashable:
 
 
 def _of_one_program(m: Measurement, other: Measurement) -> bool:
-    """Whether two measurements can be copies: a program that somebody has changed is no copy of the other."""
+    """True unless the two programs are known to differ: after a change of the program, a measurement is no copy."""
     return m.program is None or other.program is None or m.program.digest == other.program.digest
 
 

@@ -1,24 +1,24 @@
-"""When a record was made: by its own date, unless a clock that was set wrong or an editor has spoilt it."""
+"""The date of a record: its own, unless a wrong clock or an editor has spoilt it."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-# Before it nothing measured by pytest-benchmark: a clock without a battery begins in 1970.
+# No record of pytest-benchmark is older. A clock without a battery begins in 1970.
 _FIRST = datetime(2010, 1, 1, tzinfo=UTC)
-# By so much the clocks of machines that share a disk differ.
+# The clocks of machines that share a disk may differ by this much.
 _AHEAD = timedelta(minutes=10)
 _UNKNOWN = datetime.fromtimestamp(0, UTC)
 
 
 def made(text: object, path: Path) -> tuple[datetime, str]:
-    """When a record was made, in UTC, and a phrase if that is not what the record says.
+    """The time at which a record was made, in UTC, and a phrase if that is not the record's own date.
 
-    If its own date is none or cannot be true, the file's date counts; if that cannot be true either, the record counts
-    as older than all others. So no record with a wrong date stays the newest one.
+    If its own date is missing or cannot be true, the file's date counts. If that cannot be true either, the record
+    counts as older than all others. So no record with a wrong date stays the newest one.
     """
     try:
         stated = datetime.fromisoformat(str(text))
-        # Older pytest-benchmarks leave out that it is UTC.
+        # Older versions of pytest-benchmark leave out the time zone, which is UTC.
         stated = (stated if stated.tzinfo else stated.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         why = f"its date, {str(text)!r:.60}, is none"

@@ -1,4 +1,4 @@
-"""What is stated once of each field of a dataclass, beside its type and default, and what follows from it.
+"""Descriptions of a dataclass's fields, stated once beside type and default, and the checks and parsers made of them.
 
 seed: Annotated[int, Field("Seed of the drawn weights.", "s{}", least=0)] = 0
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from fwbench.errors import hint
 
-# For each type of a field: its values in words, and what reads one of them from a text.
+# For each type of a field: its values in words, and a parser of one value.
 _KINDS: Mapping[Any, tuple[str, Callable[[str], Any]]] = {
     str: ("a text", str),
     bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
@@ -28,17 +28,17 @@ _KINDS: Mapping[Any, tuple[str, Callable[[str], Any]]] = {
 
 @dataclass(frozen=True)
 class Field:
-    """What is stated of a field.
+    """The description of a field.
 
     Attributes:
         help: its meaning, in one line.
-        mark: how an id shows a value other than the default, `{}` standing for the value; empty: it does not.
+        mark: text by which an id shows a value other than the default, with `{}` for the value; empty: ids show none.
         choices: all values that may be asked for; empty: any of its type.
         open: whether a record may hold other values than `choices`, as that of a newer fwbench does.
         least: the smallest whole number that it may be.
-        modes: the modes that it is about; empty: all of them. The ids of its only mode show its default, too.
-        source: what decides it in a run of pytest; empty: `--fwbench-set`.
-        single: whether a run has one value of it, of which a comma is a part.
+        modes: the modes that use it; empty: all of them. If only one mode does, that mode's ids show the default, too.
+        source: what sets it in a run of pytest; empty: `--fwbench-set`.
+        single: whether a run has only one value of it, so that a comma is part of the value.
         name, kind, default: as the dataclass declares them.
     """
 
@@ -58,10 +58,10 @@ class Field:
         """Refuse a value that the field cannot have.
 
         Args:
-            asked: whether somebody asks for it, or else a record may hold it.
+            asked: whether a user asks for the value; otherwise it comes from a record.
 
         Raises:
-            ValueError: it is one; the sentence names the field and the value.
+            ValueError: the field cannot have the value; the sentence names both.
         """
         name = self.name.replace("_", " ")
         if self.choices and value not in self.choices and (asked or not self.open):
@@ -73,20 +73,20 @@ class Field:
 
     @property
     def option(self) -> str:
-        """The option that sets it in a run of pytest; empty: none does."""
+        """The option that sets the field in a run of pytest; empty: none does."""
         return self.source if self.source.startswith("--") else "" if self.source else f"--fwbench-set={self.name}"
 
     @property
     def values(self) -> str:
-        """The values that it may have, in words."""
+        """The values that the field may have, in words."""
         least = "" if self.least is None else f" of at least {self.least}"
         return ", ".join(self.choices) or f"{_KINDS[self.kind][0]}{least}"
 
     def parse(self, text: str) -> Any:
-        """The value that a text states.
+        """Parse a value from a text.
 
         Raises:
-            ValueError: it states none that the field can have; one sentence.
+            ValueError: the text is no value that the field can have; one sentence.
         """
         try:
             value = _KINDS[self.kind][1](text)
@@ -103,7 +103,7 @@ class Field:
 
 
 def fields(of: type) -> dict[str, Field]:
-    """The fields of a dataclass of which anything is stated, by name."""
+    """The fields of a dataclass that have a description, by name."""
     hints = typing.get_type_hints(of, include_extras=True)
     return {
         field.name: dataclasses.replace(
@@ -115,13 +115,13 @@ def fields(of: type) -> dict[str, Field]:
 
 
 def parse(texts: Iterable[str], known: Mapping[str, Field], *, several: bool = False) -> dict[str, tuple[Any, ...]]:
-    """The values by field, of texts that each say `FIELD=VALUE`; a later text wins over an earlier one.
+    """Parse texts of the form `FIELD=VALUE` into values by field; a later text wins over an earlier one.
 
     Args:
         several: whether commas stand between several values, as in `seed=0,1,2`.
 
     Raises:
-        ValueError: a text says something else; one sentence, without a full stop.
+        ValueError: a text has another form, or a field cannot have the value; one sentence, without a full stop.
     """
     by_field = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read without waiting for what is no file."""
+"""Writes files whole or not at all, and reads them without waiting for a pipe or a device."""
 
 import contextlib
 import errno
@@ -14,9 +14,9 @@ from fwbench.errors import UserError, exhausted
 if sys.platform != "win32":
     import fcntl
 
-# Opening a pipe waits for its other end, unless this is asked for; Windows has no such pipes.
+# Without this flag, opening a pipe waits for its other end; Windows has no such pipes.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-# By the type in a file's mode.
+# Names of the file types in a file's mode.
 _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFDIR: "a folder",
@@ -24,15 +24,15 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-# Of a file that is being written, and of what a killed process has left of one.
+# Name of a file that is being written. A killed process leaves it behind.
 _NEW = ".fwbench-{}.new"
 
 
 def opened(path: Path) -> io.BufferedReader:
-    """Open a file to read it, and nothing else: a pipe may have no writer, and a device no end.
+    """Open a regular file to read it, and nothing else: a pipe may have no writer, and a device no end.
 
     Raises:
-        OSError: it cannot be read, or is no file, as its `filename` and `strerror` tell.
+        OSError: it cannot be read, or is no file; see `filename` and `strerror`.
     """
     with _named(path):
         descriptor = os.open(path, os.O_RDONLY | _NO_WAIT | getattr(os, "O_BINARY", 0))
@@ -47,10 +47,10 @@ def read(path: Path, most: int | None = None) -> bytes:
     """The contents of a file.
 
     Args:
-        most: bytes that it may have; None: any number.
+        most: the most bytes that it may have; None: any number.
 
     Raises:
-        OSError: it cannot be read, is no file, or is too large, as its `filename` and `strerror` tell.
+        OSError: it cannot be read, is no file, or is too large; see `filename` and `strerror`.
     """
     with opened(path) as file, _named(path):
         if most is not None and os.fstat(file.fileno()).st_size > most:
@@ -59,16 +59,17 @@ def read(path: Path, most: int | None = None) -> bytes:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write a file, in the place of an older one in one go: readers find the old one or the new one, never a part.
+    """Write a file, replacing an older one at once: readers find the old file or the new one, never a part.
 
-    What is no file (a pipe that somebody reads, `/dev/stdout`) is written to as it is; of a link, what it leads to is
-    replaced. So is a file in a folder that takes no other one.
+    A path that is no regular file (a pipe that somebody reads, `/dev/stdout`) is written to directly, and so is a file
+    in a folder that takes no new file. If the path is a link, its target is replaced.
 
     Raises:
-        OSError: it could not be written, as its `filename` and `strerror` tell; an older one is as it was.
+        OSError: it could not be written; see `filename` and `strerror`. An older file that was to be replaced is as it
+            was.
     """
     data = _bytes(content)
-    # What is no file may have no path: `/dev/stdout` leads to it.
+    # What `/dev/stdout` leads to may be no file and have no path.
     target = path if path.exists() and not path.is_file() else path.resolve()
     with _named(path):
         if target.exists() and not target.is_file():
@@ -88,17 +89,17 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def create(path: Path, content: str | bytes) -> None:
-    """Write a file that must not be there yet: of two processes that ask for the same name one gets it.
+    """Write a file that must not exist yet: of two processes that ask for the same name, only one gets it.
 
     Raises:
-        FileExistsError: it is there.
+        FileExistsError: it exists.
         OSError: it could not be written.
     """
     data = _bytes(content)
     with _named(path):
         with _beside(path, data) as made:
             try:
-                # Unlike a rename a link replaces nothing.
+                # Unlike a rename, a link replaces no file.
                 os.link(made, path)
             except FileExistsError:
                 raise
@@ -109,10 +110,10 @@ def create(path: Path, content: str | bytes) -> None:
 
 
 def append(path: Path, content: str | bytes) -> None:
-    """Write at the end of a file, which is made where there is none.
+    """Write at the end of a file, which is created if it does not exist.
 
     Raises:
-        OSError: it could not be written, as its `filename` and `strerror` tell.
+        OSError: it could not be written; see `filename` and `strerror`.
     """
     with _named(path):
         _fill(path, _bytes(content), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -120,11 +121,11 @@ def append(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def writing(advice: str) -> Iterator[None]:
-    """What cannot be written meanwhile is for the user to correct; the advice says how.
+    """Turn errors of writing in this context into a `UserError`; the advice says how to correct them.
 
     Raises:
         UserError: a file cannot be written.
-        BlockingIOError: another process writes into it.
+        BlockingIOError: another process writes into the file.
     """
     try:
         yield
@@ -136,10 +137,10 @@ def writing(advice: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary() -> Iterator[None]:
-    """What cannot be written meanwhile are temporary files, for which the user must make room.
+    """Turn errors of writing temporary files in this context into a `UserError`: the user must make room.
 
     Raises:
-        UserError: one of them cannot be written.
+        UserError: a temporary file cannot be written.
     """
     try:
         yield
@@ -150,7 +151,7 @@ def temporary() -> Iterator[None]:
 
 
 def content(path: Path) -> str:
-    """What a small text file holds, without the space around it; empty where it cannot be read."""
+    """The text of a small file, without the space around it; empty if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -158,7 +159,7 @@ def content(path: Path) -> str:
 
 
 def unwritable(folder: Path) -> str:
-    """Why nothing can be put into a folder, which need not be there yet; empty where something can."""
+    """The reason why no file can be put into a folder, which need not exist yet; empty if one can."""
     there = folder
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
@@ -171,15 +172,15 @@ def unwritable(folder: Path) -> str:
 
 
 def sweep(folder: Path, *, below: bool = False) -> None:
-    """Remove what killed processes have left of files that they were writing.
+    """Remove unfinished files that killed processes have left behind.
 
     Args:
-        below: whether the folders in it are swept, too.
+        below: whether its subfolders are swept, too.
     """
     if sys.platform == "win32":
         return
     for path in (folder.rglob if below else folder.glob)(_NEW.format("*")):
-        # One that is being written is locked, and not every file system has locks.
+        # A file that is still being written is locked. Not every file system has locks.
         with contextlib.suppress(OSError):
             left = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
@@ -191,9 +192,9 @@ def sweep(folder: Path, *, below: bool = False) -> None:
 
 @contextlib.contextmanager
 def _beside(path: Path, data: bytes) -> Iterator[Path]:
-    """A new file in the same folder, hidden from whoever looks for records, with its contents on disk.
+    """A new file in the same folder, with its contents on disk, under a name that no search for records finds.
 
-    It is locked meanwhile, so that a sweep leaves it alone, and removed if it still bears its name in the end.
+    It is locked in this context, so that a sweep leaves it alone, and removed in the end if it still has its name.
     """
     sweep(path.parent)
     made, lock = _locked(path.parent)
@@ -208,9 +209,9 @@ def _beside(path: Path, data: bytes) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> tuple[Path, int]:
-    """An empty file, and the descriptor that locks it; -1 where the system has no such locks."""
+    """A new empty file, and the descriptor that locks it; -1 if the system has no such locks."""
     while True:
-        # Not by the process's number, which a process in another container may have too.
+        # Random, as a process in another container may have this one's number.
         made = folder / _NEW.format(os.urandom(8).hex())
         lock = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         if sys.platform == "win32":
@@ -238,7 +239,7 @@ def _fill(path: Path, data: bytes, flags: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have a folder's entries on disk too, where the system can."""
+    """Flush a folder's entries to disk, if the system can."""
     with contextlib.suppress(OSError):
         opened = os.open(folder, os.O_RDONLY)
         try:
@@ -253,7 +254,7 @@ def _bytes(content: str | bytes) -> bytes:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors name the file that was asked for: those of writing name none, and others the one beside it."""
+    """Make errors name this path: an error of writing names no file, and others name the new file beside it."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A program's fingerprint: what was compiled or dispatched, told without a clock, the same on a laptop and in CI."""
+"""A program's fingerprint: what was compiled or dispatched, without any timing, so the same on a laptop and in CI."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,32 +9,32 @@ from fwbench.record.decoding import Decoded
 
 @dataclass(frozen=True)
 class Fingerprint(Decoded):
-    """What a workload's program is made of; what a lane cannot tell is None, and `absent` says why.
+    """The composition of a workload's program; a field that a lane cannot determine is None, and `absent` says why.
 
     Attributes:
-        form: what `digest`, `operators` and `dtypes` are read from.
-        digest: of the program as the framework hands it to its compiler or dispatcher, without names of functions,
-            places in the source and addresses: SHA-256, hexadecimal.
-        operators: how often each operator occurs; in a called function once for every call, in a loop's body once.
-        dtypes: by element type (NumPy's names), how many operators of each kind touch it.
-        compiler: versions and flags of what made machine code of it, by name.
-        processor: what that code is for.
+        form: the representation that `digest`, `operators` and `dtypes` are read from.
+        digest: SHA-256, in hexadecimal, of the program as the framework hands it to its compiler or dispatcher, without
+            names of functions, places in the source and addresses.
+        operators: count of each operator; a called function counts once for every call, a loop's body once.
+        dtypes: by element type (NumPy's names), the count of each operator that touches it.
+        compiler: versions and flags of the compiler that made the machine code, by name.
+        processor: the processor that the machine code is for.
         flops: floating-point operations of a call.
-        bytes_accessed: of a call, B.
+        bytes_accessed: bytes that a call accesses.
         fusions: fused kernels that the compiler made.
         libraries: calls of kernels that the compiler takes from libraries (cuBLAS, cuDNN, ...), by name.
         precisions: matrix products and convolutions in the compiled program, by the element type of their operands and
-            the precision that is asked of them: `float32 highest` is IEEE, `float32 default` TF32 on an NVIDIA GPU.
-        memory: what a call needs by the compiler's account, B.
-        memory_parts: what that is made of, B: `arguments`, `outputs` and `temporaries`, less what is `aliased`.
+            the precision requested for them: `float32 highest` is IEEE, `float32 default` TF32 on an NVIDIA GPU.
+        memory: the memory that a call needs by the compiler's account, B.
+        memory_parts: the parts of `memory`, B: `arguments`, `outputs` and `temporaries`, less what is `aliased`.
         aliased: arguments whose buffer an output takes over (donation that the compiler could use).
         graph_breaks: places where the compiler gave up on Python code and left it to the interpreter.
-        compilations: until the end of the warm-up.
-        recompilations: after it, where there should be none.
+        compilations: compilations until the end of the warm-up.
+        recompilations: compilations after the warm-up, where there should be none.
         absent: why a field is None, by the field's name.
 
     Raises:
-        ValueError: a reason for a field that is told, or for no field.
+        ValueError: `absent` has a reason for a field with a value, or for a name that is no field.
     """
 
     form: str | None = None
@@ -66,14 +66,14 @@ class Fingerprint(Decoded):
 
     @classmethod
     def untold(cls, reason: str) -> "Fingerprint":
-        """The fingerprint of a program of which nothing is known."""
+        """The fingerprint of a program about which nothing is known."""
         return cls(absent={item.name: reason for item in dataclasses.fields(cls) if item.name != "absent"})
 
     def counted(self, compilations: int, recompilations: int | None) -> "Fingerprint":
-        """The same with the compilations of a run; `recompilations` is None where no call came after the warm-up."""
+        """The fingerprint with a run's compilations; `recompilations` is None if no call came after the warm-up."""
         absent = {name: why for name, why in self.absent.items() if name not in ("compilations", "recompilations")}
         if not compilations:
-            # Something was compiled: a framework that announces none cannot be believed on later ones either.
+            # Something was compiled: a framework that does not announce it cannot be trusted on recompilations either.
             reason = "the framework announced no compilation, not even the first"
             return dataclasses.replace(self, absent=absent | dict.fromkeys(("compilations", "recompilations"), reason))
         if recompilations is None:

@@ -1,8 +1,8 @@
 """The metrics by name: unit, direction and meaning, stated here and nowhere else.
 
-A meter gives a value under a name of this table; whoever writes, reads, compares or lists metrics looks here.
+A meter gives a value under a name of this table. All code that writes, reads, compares or lists metrics uses the table.
 
-docs/method.md says how each is made and when not to trust it.
+docs/method.md says how each metric is measured and when not to trust it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Direction = Literal["lower", "higher"]
 
 @dataclass(frozen=True)
 class Description:
-    """What a metric is.
+    """A metric's unit, direction and meaning.
 
     Attributes:
         unit: SI, as stored; `1` for a share or a loss.
@@ -27,7 +27,7 @@ class Description:
     meaning: str
 
 
-# The units in which people write and read quantities of an SI unit, each with its size in that one.
+# For each SI unit, the units in which people write and read its quantities, each with its size in the SI unit.
 SCALES: Mapping[str, Mapping[str, float]] = {
     "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
     "B": {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
@@ -120,8 +120,8 @@ METRICS = {
     "bare_loop_ratio": Description("1", "lower", "latency of a fixed step, over that of the same step in a bare loop"),
 }
 
-# The error of each quantity against float64, of runs that measure a workload in a lower precision than fp32.
+# The metric of each quantity's error against float64, in runs that measure a workload in a lower precision than fp32.
 ERRORS = {"output": "output_error", "loss": "loss_error", "gradients": "gradient_error"}
 
-# What a lane's first benchmark tells of the machine.
+# The metrics of the machine, which a lane's first benchmark in a precision measures.
 CEILINGS = ("matrix_product_rate", "compute_ceiling", "memory_bandwidth")

@@ -1,4 +1,4 @@
-"""What a framework's profiler recorded while a program made calls."""
+"""Spans of work that a framework's profiler recorded during a program's calls."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,12 +14,12 @@ class Span:
     Attributes:
         kind: `call`: one call of the program, with the wait for its end; `operator`: work on the device that runs the
             workload, CPU or GPU; `other`: anything else, which only traces show.
-        thread: the name of the thread or stream. Two spans of one thread do not overlap, or one contains the other.
-        name: as the framework calls it.
+        thread: the name of the thread or stream. Two spans of one thread are disjoint, or one contains the other.
+        name: the framework's name of the work.
         start: seconds on the profiler's clock.
-        seconds: how long it took, whatever it called included.
-        shapes: of an operator's arguments (PyTorch) or result (XLA); empty: the profiler does not tell.
-        place: the file and line that asked for it, or a graph's node; empty: the profiler does not tell.
+        seconds: its duration, including whatever it called.
+        shapes: shapes of an operator's arguments (PyTorch) or result (XLA); empty: not recorded.
+        place: the file and line that asked for it, or a graph's node; empty: not recorded.
     """
 
     kind: Literal["call", "operator", "other"]

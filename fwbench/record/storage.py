@@ -1,4 +1,4 @@
-"""Where a run leaves its files, and what `fwbench.record.reading` reads from them."""
+"""The storage folder of runs, and the records that `fwbench.record.reading` reads from its files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,16 +13,17 @@ from fwbench.record.workload import Workload
 
 STORAGE = Path(".benchmarks")
 
-# Where `fwbench selftest` keeps this machine's suites, which are no runs.
+# The file in which `fwbench selftest` keeps this machine's suites, which are no runs.
 SELFTEST = STORAGE / "selftest.jsonl"
 
-# Where `fwbench prove` keeps the proofs of the project's models, which are no runs either.
+# The folder in which `fwbench prove` keeps the proofs of the project's models, which are no runs either.
 PROOFS = STORAGE / "proofs"
 
-# Where a repository may keep the records that its gates compare with; none of these counts as the newest run.
+# The folder in which a repository may keep the records that its gates compare with; none of them counts as the newest
+# run.
 BASELINES = STORAGE / "baselines"
 
-# The most faults of a file that are named one by one.
+# The most damaged benchmarks of a file that are listed one by one.
 _NAMED = 10
 
 
@@ -32,8 +33,8 @@ class Plain:
 
     Attributes:
         samples: seconds of each round; empty where the file was saved without them.
-        stats: pytest-benchmark's own (`median`, `mean`, `stddev`, `rounds`, ...), times in seconds; of asv's results
-            the median, and the benchmark's `version`.
+        stats: pytest-benchmark's statistics (`median`, `mean`, `stddev`, `rounds`, ...), times in seconds; for asv's
+            results the median, and the benchmark's `version`.
     """
 
     fullname: str
@@ -59,7 +60,7 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Record:
-    """What one run has left.
+    """The results of one run, as its file holds them.
 
     Attributes:
         made: when the record was saved, in UTC; for a journal, when the run began.
@@ -68,12 +69,12 @@ class Record:
         machine_info: all that pytest-benchmark knows of the machine; empty in a journal.
         profile: the profile of the measurements; None if there are none.
         measurements: in the order of measuring, failures included, with the turns that their lanes took.
-        rounds: in which lanes took turns.
-        names: full names of the tests that measured them; empty for a journal.
+        rounds: the rounds in which lanes took turns.
+        names: full names of the tests, by the workload that they measured; empty for a journal.
         plain: benchmarks without a workload, by full name.
         damaged: the benchmarks that are left out, in the file's order.
-        against: what a duet's journal says that it compares with; None: it is another record.
-        notes: what else a reader must know about the file itself.
+        against: what a duet compares with, from the header of its journal; None: the record is no duet's journal.
+        notes: further phrases that a reader must know about the file itself.
     """
 
     path: Path
@@ -92,12 +93,12 @@ class Record:
 
     @property
     def is_duet(self) -> bool:
-        """Whether it compares two revisions, and so no lanes."""
+        """True if the run compares two revisions instead of lanes."""
         return self.against is not None or any(m.duet for m in self.measurements)
 
     @property
     def node(self) -> str:
-        """The machine's name, as pytest-benchmark has it; empty where the record does not tell."""
+        """The machine's name, as pytest-benchmark has it; empty if the record has none."""
         name = self.machine_info.get("node")
         return name if isinstance(name, str) else ""
 
