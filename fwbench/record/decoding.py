@@ -1,4 +1,4 @@
-"""Frozen dataclasses out of JSON, by their annotations: for workers, too, which have no msgspec."""
+"""Decodes JSON into frozen dataclasses by their annotations, also in workers, which have no msgspec."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 
 class Decoded:
-    """A dataclass that JSON can be turned back into."""
+    """A dataclass that can be written as JSON and read back."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""
@@ -65,7 +65,7 @@ def _decoded(kind: Any, value: Any) -> Any:
 
 
 def _first(kinds: tuple[Any, ...], value: Any) -> Any:
-    """The value as the first of several types that it fits."""
+    """The value, decoded as the first of several types that it fits."""
     *others, last = [kind for kind in kinds if (kind is type(None)) == (value is None)] or kinds
     for kind in others:
         with suppress(TypeError):

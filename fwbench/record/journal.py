@@ -1,4 +1,4 @@
-"""The journal: every record on disk as soon as it is made, so that a run killed halfway has lost nothing."""
+"""The journal: every record on disk as soon as it is made, so that a run that is killed halfway loses nothing."""
 
 import contextlib
 import io
@@ -19,28 +19,28 @@ if sys.platform != "win32":
 
 SCHEMA = 1
 
-# A line that is no measurement holds a round of turns or a duet's pair under this name; a duet's header says what it is
-# against.
+# Keys of a line that is no measurement, for a round of turns and for a duet's pair; and the key in a duet's header for
+# what it compares with.
 ROUND, PAIR, AGAINST = "round", "pair", "against"
 
-# A header is some kilobytes long; what is no journal need not have lines at all.
+# The most bytes that are read of a header, which has some kilobytes: a file that is no journal may have no lines.
 _LONGEST = 2**24
 
 
 class Journal:
     """An append-only file of JSON lines, begun with the first record and fsynced after each.
 
-    The first line is a header (`schema`, `started`, and what the caller gives); each further line is one record. What
-    a killed process has left of a last line is no record. If somebody else removes or changes the file meanwhile, the
-    next record, or closing it, writes all lines again into a new file.
+    The first line is a header (`schema`, `started`, and the caller's fields); each further line is one record. A last
+    line that a killed process has left unfinished is no record. If somebody else removes or changes the file meanwhile,
+    the next `append` or `close` writes all lines again into a new file.
 
     Args:
         folder: in which the file lies.
         header: JSON primitives.
-        name: of a file that is gone on with where it is there; None: a new file, named for the second and the process.
+        name: of the file, which is continued if it exists; None: a new file, named after the time and the process.
 
     Attributes:
-        path: of the file; None: nothing was written yet.
+        path: of the file; None: nothing has been written yet.
         losses: for each time that the file was lost, a sentence on what was done.
     """
 
@@ -56,7 +56,7 @@ class Journal:
         self.losses: list[str] = []
 
     def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Begin with these records, which are all there as soon as the file is; a file that is gone on with has them.
+        """Create the file with these records, all at once; a file that is continued has them already.
 
         Raises:
             BlockingIOError: another process writes into the file.
@@ -71,7 +71,7 @@ class Journal:
         """Write one record and return only when it is on disk.
 
         Raises:
-            OSError: it could not be written, as `filename` and `strerror` tell; what was there before still is.
+            OSError: it could not be written; see `filename` and `strerror`. The records before it are unharmed.
         """
         if self._file is None:
             self.begin(())
@@ -85,7 +85,7 @@ class Journal:
                 left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            # Else the next line would be part of this one.
+            # Otherwise the next line would be part of this one.
             with contextlib.suppress(OSError):
                 self._file.truncate(whole)
             raise OSError(error.errno, error.strerror, str(self.path)) from error
@@ -95,7 +95,7 @@ class Journal:
         """Close the file, if any record opened it.
 
         Raises:
-            OSError: it was lost, and could not be written again.
+            OSError: the file was lost, and could not be written again.
         """
         if self._file is not None:
             try:
@@ -125,8 +125,8 @@ class Journal:
         """Open a new file with these lines.
 
         Args:
-            name: of the file; where another one has it, a number makes the difference.
-            gone_on_with: whether that other one is opened, with its own lines.
+            name: of the file; if another file has it, a number is added.
+            gone_on_with: whether that other file is opened instead, with its own lines.
         """
         self._absolute.mkdir(parents=True, exist_ok=True)
         # Processes in two containers may have the same number.
@@ -139,11 +139,11 @@ class Journal:
                 if not gone_on_with:
                     continue
             break
-        # Unbuffered: what could not be written must not be tried again when the file is closed.
+        # Unbuffered, so that closing the file does not repeat a write that failed.
         file = path.open("rb+", buffering=0)
         try:
             if self._name:
-                # What looks like a line that was cut off may be one that another process is writing.
+                # A line that looks cut off may be one that another process is writing.
                 _lock(file)
             content = file.read()
             file.truncate(whole := content.rfind(b"\n") + 1)
@@ -154,7 +154,7 @@ class Journal:
 
 
 def text(path: Path) -> str:
-    """What a record's file holds. A byte that is not UTF-8 becomes half a character, which costs its own record alone.
+    """The text of a record's file. A byte that is not UTF-8 becomes half a character, which damages one record alone.
 
     Raises:
         OSError: it cannot be read.
@@ -163,18 +163,18 @@ def text(path: Path) -> str:
 
 
 def decoded(data: bytes) -> str:
-    """Bytes of a record's file as `text` has them."""
+    """Decode the bytes of a record's file as `text` does."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def lines(text: str) -> tuple[list[str], bool]:
-    """A journal's lines that are whole, and whether a last one was cut off."""
+    """The whole lines of a journal, and True if a last line was cut off."""
     *whole, rest = text.split("\n")
     return whole, bool(rest)
 
 
 def header(path: Path) -> dict[str, Any]:
-    """A journal's first line; empty where it is none.
+    """The header of a journal; empty if the file is no journal.
 
     Raises:
         OSError: it cannot be read.
@@ -199,15 +199,15 @@ def oldest_first(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path, duet: bool = False) -> Path | None:
-    """The journal in a folder, of a duet or of another run, that was begun last; None where there is none."""
+    """The journal in a folder, of a duet or of another run, that was begun last; None if there is none."""
     return next((path for path in reversed(oldest_first(folder)) if (AGAINST in header(path)) is duet), None)
 
 
 def _lock(file: BinaryIO) -> None:
-    """Keep other processes from going on with a file, where the system can.
+    """Keep other processes from continuing a file, if the system can.
 
     Raises:
-        BlockingIOError: one of them does.
+        BlockingIOError: another process writes into it.
     """
     if sys.platform != "win32":
         try:

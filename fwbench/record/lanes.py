@@ -29,46 +29,45 @@ class Lane(Decoded):
     """A framework as users run it.
 
     Attributes:
-        name: on the command line, in ids and in records; letters, digits, `_`, `.` and `-`. `LANE:NETWORK` where
+        name: for the command line, ids and records; letters, digits, `_`, `.` and `-`. `LANE:NETWORK` where
             a model has several networks in its framework.
         framework: a Python name, under which models name their networks: `Model(..., numpy="mine.net:Net")`. The
             lanes of one framework share an interpreter.
         title: for readers.
-        derived: another framework, whose networks the lane runs: it has none of its own. A model has the networks of
-            that framework under the lane's `framework`, too. No proof is asked for: each run checks what the lane
+        derived: another framework whose networks the lane runs, as it has none of its own. A model has the networks of
+            that framework under the lane's `framework`, too. The lane needs no proof, as each run checks what it
             computes. It is measured only when it is asked for.
         adapter: import path, `package.module:name`, of a `fwbench.frameworks.contract.Framework`. Only workers
             import it.
-        distributions: whose versions the record states, the framework's own first. All of them are needed.
-        libraries: further distributions whose versions the record states where they are installed.
-        baseline: whether other lanes' speed-up is stated relative to this one. Of fwbench's own lanes one is.
-        optional: an extra that an environment need not have: the suite's own models are measured in it only when it is
-            asked for.
-        internal: part of the harness's own benchmarks, never of a user's suite.
-        profiles: those that measure the lane unless other lanes are asked for.
-        gpu_profiles: further ones, on a GPU.
-        environment: variables of its workers, whatever the user has set, and their values: text, in which `{threads}`
-            becomes the number of threads of a run, or a text for each device (`cpu`, `gpu`) that has one.
-        recorded: prefixes of variables that change what is measured; whatever of them is set goes onto the record.
-        caches: variables that name folders in which its compilers keep what they have made, each with a folder's name.
-            A process that measures has empty folders of its own; those that take turns, where compiling is not
-            compared, share them.
-        sharing: further variables of processes that take turns, and of those whose programs they will run, which make
-            the compilers use what they share.
-        parity: import path of the `fwbench.parity.case.Side` that answers for its framework in proofs; None: no proof
-            runs the lane's program, as of one that another compiler makes, and each run checks it.
-        networks: import paths of networks in the lane's framework by model, for models that name none in it.
-        fallback: flags to add one after the other where the lane crashes or its compiler fails on a GPU, the mildest
-            first: an environment variable and what to add to its value.
-        trial: Python that uses no GPU and ends a process with an error if a flag in its environment is unknown; such
-            a flag is left out.
-        processes: how a workload over several devices is run, for each kind of device (`cpu`, `gpu`) on which it is:
-            `device`: a process for each, or `host`: one over all devices of a host.
-        launcher: what starts the processes: `torchrun`, PyTorch's elastic launcher, or `fwbench`.
+        distributions: those whose versions the record states, the framework's own first. The lane needs all of them.
+        libraries: further distributions whose versions the record states if they are installed.
+        baseline: whether other lanes' speed-up is stated relative to this one. One of fwbench's own lanes has it set.
+        optional: whether an environment may lack it: the suite's own models are measured in it only when it is asked
+            for.
+        internal: whether it is part of the harness's own benchmarks, never of a user's suite.
+        profiles: the profiles that measure the lane unless other lanes are asked for.
+        gpu_profiles: further profiles that do so on a GPU.
+        environment: environment variables of its workers, which override the user's. A value is a text, in which
+            `{threads}` becomes the number of threads of a run, or a text for each device (`cpu`, `gpu`) that has one.
+        recorded: prefixes of environment variables that change what is measured; those that are set go onto the record.
+        caches: variables that name the cache folders of its compilers, each with a folder's name. A process that
+            measures has empty folders of its own. Processes that take turns share them, as compiling is not compared
+            there.
+        sharing: further variables that make the compilers use the shared folders, for processes that take turns and
+            for those that compile their programs.
+        parity: import path of the `fwbench.parity.case.Side` that stands for its framework in proofs. None: no proof
+            runs the lane's program, for example because another compiler makes it, and each run checks it.
+        networks: import paths, by model, of networks in the lane's framework, for models that name none in it.
+        fallback: flags to add one after the other if the lane crashes or its compiler fails on a GPU, the mildest
+            first: an environment variable and the text to add to its value.
+        trial: Python code that uses no GPU and fails if a flag in its environment is unknown; such a flag is left out.
+        processes: how to run a workload over several devices, for each kind of device (`cpu`, `gpu`) that allows it:
+            `device`, a process for each, or `host`, one process over all devices of a host.
+        launcher: the program that starts the processes: `torchrun`, PyTorch's elastic launcher, or `fwbench`.
         package: the distribution that the lane comes from.
 
     Raises:
-        ValueError: a name is none; the sentence says which.
+        ValueError: a name or an import path is invalid; the sentence says which.
     """
 
     name: str
@@ -109,40 +108,40 @@ class Lane(Decoded):
 
     @property
     def source(self) -> str:
-        """The framework in which models name the networks that it runs."""
+        """The framework under which models name the networks that the lane runs."""
         return self.derived or self.framework
 
     def in_ranks(self, devices: int, device: str) -> bool:
-        """Whether a workload over so many devices of a host is run by a process for each."""
+        """True if a workload over this many devices of a host runs in a process for each."""
         return devices > 1 and self.processes.get(device) == "device"
 
     def is_measured(self, profile: str, device: str) -> bool:
-        """Whether a profile measures it on a device when nobody says."""
+        """True if a profile measures the lane on a device by default."""
         return not self.internal and profile in (*self.profiles, *(self.gpu_profiles if device == "gpu" else ()))
 
     def variables(self, threads: int, device: str) -> dict[str, str]:
-        """Its environment variables on a device, with so many threads."""
+        """The environment variables of the lane's workers on a device, with this many threads."""
         values = {
             name: value if isinstance(value, str) else value.get(device) for name, value in self.environment.items()
         }
         return {name: value.replace("{threads}", str(threads)) for name, value in values.items() if value is not None}
 
     def cached(self, folder: Path) -> dict[str, str]:
-        """The variables of its compilers' caches and of exported networks, in a folder."""
+        """The variables that put the compilers' caches and exported networks into a folder."""
         names = {**self.caches, EXPORTS: "exports"} if self.derived else self.caches
         return {variable: str(folder / name) for variable, name in names.items()}
 
 
-# Prefixes of variables that change what is measured, whatever the framework; what of them is set goes on the record.
+# Prefixes of environment variables that change what any framework does; those that are set go onto the record.
 RECORDED = (
     *("MALLOC_", "GLIBC_TUNABLES", "OMP_", "KMP_", "OPENBLAS_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
     *("CUBLAS_", "CUBLASLT_", "CUDNN_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"),
     *("CUDA_CACHE_", "CUDA_DEVICE_", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_MPS_"),
 )
 
-# Variables by which Inductor tells Triton where PyTorch's own tools are, when it first compiles for a GPU.
+# Variables in which Inductor gives Triton the paths of PyTorch's own tools, when it first compiles for a GPU.
 TOOLS = frozenset({"TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH"})
-# Variables that say where things are on this machine, or which of its equal parts a run was given.
+# Variables that hold paths of this machine, or a choice among its equal GPUs.
 PLACES = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", *TOOLS})
 
 # NVIDIA's libraries, which compute for PyTorch and for JAX; for CUDA 12 they have other names.
@@ -162,8 +161,8 @@ _TORCH = Lane(
     baseline=True,
     environment={
         "MKL_NUM_THREADS": "{threads}",
-        # When Inductor of PyTorch 2.11 is imported, it asks whether there is a GPU. To ask CUDA initialises it, after
-        # which no forked process can use it. To ask NVML does not.
+        # When it is imported, Inductor of PyTorch 2.11 looks for a GPU. Asking CUDA would initialise CUDA, which no
+        # forked process could then use. Asking NVML does not.
         "PYTORCH_NVML_BASED_CUDA_CHECK": {"gpu": "1"},
     },
     recorded=(
@@ -181,7 +180,7 @@ _COMPILED = dataclasses.replace(
     title="PyTorch (torch.compile)",
     baseline=False,
     parity=None,
-    # On a CPU it compiles for longer than all else takes.
+    # On a CPU, compiling takes longer than all else.
     profiles=("paper",),
     gpu_profiles=("quick",),
 )
@@ -205,9 +204,9 @@ _JAX = Lane(
         "JAX_PLATFORMS": {"cpu": "cpu"},
         # Without a GPU, JAX's plugin for one only compiles (`--fwbench-programs-only=GPU`), which needs no driver.
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": {"cpu": "1"},
-        # A pool that takes three quarters of the GPU at start would be all that a memory meter sees.
+        # JAX's pool would take three quarters of the GPU at start, and a memory meter would see nothing but the pool.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        # Else it would write what it compiles, and compile time would hold that.
+        # Otherwise JAX writes compiled programs to disk, and compile time includes that.
         "JAX_ENABLE_COMPILATION_CACHE": "false",
     },
     recorded=("JAX_", "NPROC", "XLA_"),
@@ -216,13 +215,13 @@ _JAX = Lane(
         "JAX_ENABLE_COMPILATION_CACHE": "true",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        # JAX 0.10 counts the folder of XLA's own caches into the key, and each process has another one.
+        # In JAX 0.10 the folder of XLA's own caches is part of the cache key, and each process has another folder.
         "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
     },
     parity="fwbench.parity.jax:JaxSide",
     processes={"cpu": "device", "gpu": "host"},
-    # No products by Triton, which the autotuner would choose from; then no autotuning either. Without the first the
-    # second would take the first of Triton's kernels untried, and some of these do not compile.
+    # First XLA does without Triton's matrix products, then without autotuning, too. Without autotuning alone, it would
+    # take the first of Triton's kernels untried, and some of these do not compile.
     fallback=(("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false"), ("XLA_FLAGS", "--xla_gpu_autotune_level=0")),
     trial="import os; os.environ['JAX_PLATFORMS'] = 'cpu'; import jax; jax.devices()",
 )
@@ -239,10 +238,10 @@ _TENSORFLOW = Lane(
         "TF_NUM_INTEROP_THREADS": "{threads}",
         # TensorFlow would open every GPU that it sees.
         "CUDA_VISIBLE_DEVICES": {"cpu": "-1"},
-        # A pool that takes the whole GPU at start would be all that a memory meter sees.
+        # TensorFlow's pool would take the whole GPU at start, and a memory meter would see nothing but the pool.
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     },
-    # Not all that begins with TF_, as Terraform's variables do.
+    # Longer than TF_, with which Terraform's variables begin, too.
     recorded=(
         *("TF_AUTOTUNE_", "TF_CPU_", "TF_CUBLAS", "TF_CUDA_", "TF_CUDNN_", "TF_DETERMINISTIC_", "TF_DISABLE_"),
         *("TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_ONEDNN_", "TF_USE_", "TF_XLA_", "XLA_", "ONEDNN_"),
@@ -255,7 +254,7 @@ _TENSORFLOW_XLA = dataclasses.replace(
     name="tensorflow-xla",
     title="TensorFlow (XLA)",
     parity=None,
-    # On a CPU it compiles for longer than all else takes.
+    # On a CPU, compiling takes longer than all else.
     profiles=("paper",),
     gpu_profiles=("quick",),
 )
@@ -269,7 +268,7 @@ _NOOP = Lane(
     processes={"cpu": "device", "gpu": "device"},
 )
 
-# fwbench's own, by name.
+# fwbench's own lanes, by name.
 OWN: Mapping[str, Lane] = {
     lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _TENSORFLOW, _TENSORFLOW_XLA, _MAX, _STEP, _NOOP)
 }
@@ -280,10 +279,10 @@ BASELINE = next(lane for lane in OWN.values() if lane.baseline)
 class Lanes(Mapping[str, Lane]):
     """fwbench's own lanes and those of installed packages, by name.
 
-    `LANE:NETWORK`, such as `torch:fused`, is the lane that runs this one of several networks that a model has in its
+    `LANE:NETWORK`, such as `torch:fused`, is the lane that runs one of several networks that a model has in the lane's
     framework. It is not listed, as only the model knows the names.
 
-    Packages are looked for when something first asks for more than an own lane, which costs some milliseconds.
+    Packages are searched when more than fwbench's own lanes is first needed, as the search takes some milliseconds.
 
     Raises:
         UserError: a package's lanes cannot be loaded, are no lanes, or have another lane's name.
@@ -326,7 +325,7 @@ def of_profile(profile: str, device: str, frameworks: Container[str]) -> tuple[s
     Args:
         profile: a name in `fwbench.suite.profiles.PROFILES`.
         device: `cpu` or `gpu`.
-        frameworks: those that the model itself names networks in.
+        frameworks: the frameworks in which the model itself names networks.
     """
     return tuple(
         lane.name for lane in LANES.values() if lane.is_measured(profile, device) and lane.framework in frameworks
@@ -334,12 +333,12 @@ def of_profile(profile: str, device: str, frameworks: Container[str]) -> tuple[s
 
 
 def network(lane: str) -> str:
-    """The name of the network in a lane's name; empty where it has none."""
+    """The name of the network in a lane's name; empty if it has none."""
     return lane.partition(":")[2]
 
 
 def networks(model: str) -> dict[str, str]:
-    """Import paths, by framework, of the networks that packages with lanes bring for the model of this name."""
+    """Import paths, by framework, of the networks that installed lanes bring for the model of this name."""
     return {lane.framework: lane.networks[model] for lane in LANES.values() if model in lane.networks}
 
 

@@ -1,4 +1,4 @@
-"""The machine as records hold it."""
+"""The machine and its accelerator, as records hold them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,26 +7,27 @@ from typing import Any
 
 from fwbench.record.decoding import Decoded
 
-# The fields in which two machines differ. Kernel and driver may be what is compared; the CPUs that a run was given are
-# as good as others; and memory, of which a kernel keeps a little more or less for itself, is no matter of speed.
+# The fields that make two machines different. Kernel and driver are left out, as they may be what is compared; so are
+# the CPUs that a run was given, which are as good as others, and memory, which kernels count differently and which does
+# not change speed.
 _SAME = ("device", "accelerator", "cpu", "threads", "power_limit", "quota")
 
 
 @dataclass(frozen=True)
 class Machine(Decoded):
-    """What numbers depend on besides the code.
+    """The hardware and the system, on which numbers depend besides the code.
 
     Attributes:
         device: `gpu` where NVML finds one that CUDA would use, else `cpu`.
-        accelerator: the GPU's name, or why there is none.
-        driver: of the GPU; None without one.
+        accelerator: the GPU's name, or the reason why there is none.
+        driver: version of the GPU's driver; None without a GPU.
         accelerator_memory: in bytes; None without a GPU.
         cpu: model name.
-        cpus: the logical CPUs a worker is pinned to, one a physical core; with a GPU those near it, if NVML tells.
-        threads: for every lane alike: one for each of these.
+        cpus: the logical CPUs a worker is pinned to, one a physical core; with a GPU those near it, if NVML knows them.
+        threads: threads of every lane: one for each of `cpus`.
         memory: of the host, in bytes.
-        power_limit: of the GPU, in watts; None without one, or where the driver does not tell.
-        quota: how many CPUs a control group lets this process use; None: all that it may run on.
+        power_limit: of the GPU, in watts; None without one, or if the driver does not report it.
+        quota: number of CPUs that a control group lets this process use; None: all that it may run on.
     """
 
     device: str
@@ -43,19 +44,19 @@ class Machine(Decoded):
 
     @property
     def title(self) -> str:
-        """What computes, for readers: the GPU, or the CPU with its threads."""
+        """The processor that computes, for readers: the GPU, or the CPU with its threads."""
         if self.device == "gpu":
             return self.accelerator
         return f"{self.cpu}, {self.threads} thread{'s' * (self.threads != 1)}"
 
     def in_turns(self) -> "Machine":
-        """The machine as processes have it that take turns: on a CPU each has one thread."""
+        """The machine of a process that takes turns with others: on a CPU it has one thread."""
         return dataclasses.replace(self, threads=1) if self.device == "cpu" else self
 
     def differences(self, other: "Machine") -> tuple[str, ...]:
-        """The fields that make this another machine than `other`, whose numbers say nothing of this one's."""
+        """The fields that make this another machine than `other`, so that their numbers cannot be compared."""
         names = [name for name in _SAME if getattr(self, name) != getattr(other, name)]
-        # Without a GPU, what stands for its name is why there is none; and not every driver tells the power limit.
+        # Without a GPU, `accelerator` is the reason why there is none; and not every driver reports the power limit.
         untold = {
             "accelerator": not self.device == other.device == "gpu",
             "power_limit": None in (self.power_limit, other.power_limit),
@@ -65,14 +66,14 @@ class Machine(Decoded):
 
 @dataclass(frozen=True)
 class Node(Decoded):
-    """Where a pool of accelerators measured something; the node's machine is of the run's kind.
+    """The node of a pool of accelerators that measured something; its machine is of the same kind as the run's.
 
     Attributes:
         host: its name.
-        accelerator: the GPU's UUID, or the CPUs that were its own meanwhile.
-        accelerators: how many the host has, which measure at the same time and share its cores.
-        machine: the fields of its fingerprint that are not those of the run's machine, such as the kernel.
-        lost: names of the hosts that measured it before and were lost meanwhile, or whose process was.
+        accelerator: the GPU's UUID, or the CPUs that the measurement had to itself.
+        accelerators: number of accelerators of the host, which measure at the same time and share its cores.
+        machine: the fields in which the node's machine differs from the run's, such as the kernel.
+        lost: names of the hosts that measured it before, and were lost meanwhile or lost the process.
     """
 
     host: str
@@ -87,8 +88,8 @@ class AcceleratorProcess(Decoded):
     """One process that computes on an accelerator.
 
     Attributes:
-        pid: as the driver counts processes; in a container that may not be how the container counts them.
-        memory: that it holds, in bytes; None where the driver does not tell.
+        pid: its number as the driver counts processes; a container may count them differently.
+        memory: bytes that it holds; None if the driver does not report them.
     """
 
     pid: int
@@ -97,22 +98,22 @@ class AcceleratorProcess(Decoded):
 
 @dataclass(frozen=True)
 class AcceleratorState(Decoded):
-    """What of an accelerator changes from hour to hour; None where the driver does not tell.
+    """The state of an accelerator at one moment; a field that the driver does not report is None.
 
     Attributes:
-        clock, most_clock: of the multiprocessors, now and at most, in MHz.
+        clock, most_clock: clock of the multiprocessors, now and at most, in MHz.
         temperature: in degrees Celsius.
-        power_limit: that is enforced, in watts.
+        power_limit: the enforced limit, in watts.
         default_power_limit: in watts.
-        throttle_reasons: what holds the clocks down against everybody's settings. Idleness is none, and nor are
-            clocks that somebody has set: they are steady, and `clock` tells them.
+        throttle_reasons: reasons why the clocks are held down. An idle GPU and clocks that a user has set are not
+            throttling; set clocks are steady, and `clock` records them.
         utilisation: share of the last sample period, of a second or less, in which some kernel ran; from 0 to 1.
-        used_memory: that everybody together holds, in bytes, without what the driver keeps for itself.
+        used_memory: bytes that all processes together hold, without those that the driver keeps for itself.
         persistent: whether the driver stays loaded between processes.
         compute_mode: `default`, `exclusive process`, `prohibited` or `exclusive thread`.
         ecc: whether the memory corrects errors.
-        processes: all that compute on it and draw nothing.
-        graphics: all that draw on it, as for a screen.
+        processes: all processes that compute on it and draw nothing.
+        graphics: all processes that draw on it, as for a screen.
     """
 
     clock: float | None = None

@@ -1,4 +1,4 @@
-"""What came of a workload: samples and metrics, or a failure that says what kind."""
+"""The result of a workload: samples and metrics, or a failure and its kind."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ FailureKind = Literal["unavailable", "out_of_memory", "crashed", "timed_out", "e
 class Metric:
     """One number of a measurement, or the reason why there is none; absence is never zero.
 
-    A measurement holds it under its name, by which `METRICS` tells its unit and which way is better.
+    A measurement holds it under its name, for which `METRICS` has the unit and the direction that is better.
 
     Attributes:
-        value: in the unit of `METRICS`, or None when the machine has nothing to read it from.
+        value: in the unit of `METRICS`, or None if the machine has nothing to read it from.
         source: where the number comes from, so that a reader can weigh it.
         reason: why `value` is None.
         at_most: whether the true number may be lower, so that it must not be ranked among others.
-        library: that computed, and on which processor, and
-        operation: what it computed; of a ceiling alone, and empty in older records.
+        library: for a ceiling, the library that computed, and on which processor; empty in older records.
+        operation: for a ceiling, the operation that it computed; empty in older records.
     """
 
     value: float | None
@@ -63,7 +63,7 @@ class Metric:
         """The inverse of `to_json`; a name that `METRICS` does not list is read too.
 
         Raises:
-            ValueError: the unit or the direction is not that of the name.
+            ValueError: the unit or the direction is not that of the name in `METRICS`.
         """
         fields = dict(data)
         stated = fields.pop("unit"), fields.pop("direction")
@@ -84,30 +84,30 @@ def fitting(unfit: Sequence[int]) -> str:
 
 
 def unavailable(source: str, reason: str) -> Metric:
-    """A metric that could not be had, and why."""
+    """A metric without a value, for this reason."""
     return Metric(None, source, reason)
 
 
-# The fields that are stored of a measurement that another one has replaced.
+# The fields of a measurement that are stored once another one has replaced it.
 _OF_ATTEMPTS = ("samples", "metrics", "processes", "accelerator", "passes", "stages", "failure")
 
-# The stage before anything is timed, where other processes use the CPUs.
+# The stage before anything is timed, if other processes use the CPUs.
 WAITING = "waiting for quiet"
-# The stage after all others, in which a lane's first benchmark of a precision measures what the machine can do.
+# The stage after all others, in which a lane's first benchmark of a precision measures the machine's ceilings.
 CEILING = "ceilings"
-# What a worker says that it does.
+# The stages that a worker reports.
 STAGES = (
     *("join", "data", "build", "compile", "load", "probe", "training", "test", "warm-up", WAITING, "latency"),
     *("throughput", "memory", "energy", "communication", "check", "program", "device time", CEILING),
 )
-# How long loading a program takes, as a share of compiling it, where nobody has measured it.
+# The time to load a program, as a share of the time to compile it, if it was not measured.
 _LOADING = 0.25
 # The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
 FALLBACK = "fallback_flags"
-# The setting that names those settings that the network's own code has changed; `fwbench.worker.process.witness`, which
-# imports nothing of fwbench, has the name too.
+# The setting that lists the settings changed by the network's own code; `fwbench.worker.process.witness`, which imports
+# nothing of fwbench, repeats the name.
 CHANGED = "changed"
-# The setting that names the other lanes' frameworks that the process has imported besides its own.
+# The setting that lists the other lanes' frameworks that the process has imported besides its own.
 ALSO_IMPORTED = "also_imported"
 # The setting that names the jit of a library whose work at each call is not part of the measured call.
 LEFT_OUT = "call_leaves_out"
@@ -121,13 +121,13 @@ BEFORE = "before the build"
 
 @dataclass(frozen=True)
 class Moment(Decoded):
-    """How the accelerator stood at one moment of a measurement.
+    """The accelerator's state at one moment of a measurement.
 
     Attributes:
         when: in words: `BEFORE`, then before or after what is timed.
-        state: of it; `processes` are those of others.
-        held: by reason (`AcceleratorState.throttle_reasons`), the share of the time since the moment before in which it
-            held the clocks down, and 0 if nothing was timed then; of those that the driver counts.
+        state: of the accelerator; `processes` are those of others.
+        held: for each reason that the driver counts (`AcceleratorState.throttle_reasons`), the share of the time since
+            the moment before in which it held the clocks down; 0 if nothing was timed then.
     """
 
     when: str
@@ -137,16 +137,16 @@ class Moment(Decoded):
 
 @dataclass(frozen=True)
 class Pass(Decoded):
-    """What the system did with the process while a pass was made (`fwbench.machine.holes.Watch`).
+    """The times of a pass, and the interruptions of the process meanwhile (`fwbench.machine.holes.Watch`).
 
     Attributes:
-        name: its stage.
-        seconds, cpu: of all its calls, and CPU seconds of all threads.
+        name: the stage of the pass.
+        seconds, cpu: seconds of all its calls, and CPU seconds of all threads.
         gap: seconds for which calls took longer than usual while the process neither computed nor waited for a CPU.
         throttled: seconds for which a quota of the control group held it back, summed over CPUs.
-        suspended: seconds for which the machine slept, which no clock of ours counts.
-        switches: how often a thread was made to leave its CPU.
-        waited: seconds for which threads waited for a CPU, summed over threads; None where the kernel does not tell.
+        suspended: seconds for which the machine slept, which `seconds` leaves out.
+        switches: number of times that a thread was made to leave its CPU.
+        waited: seconds for which threads waited for a CPU, summed over threads; None if the kernel does not report it.
     """
 
     name: str
@@ -159,21 +159,21 @@ class Pass(Decoded):
     waited: float | None = None
 
 
-# What every report says beside numbers of several devices that are parts of one CPU.
+# The sentence that every report shows beside numbers of several devices that are parts of one CPU.
 NO_SCALING = "on a CPU several devices prove that the lanes compute the same and tell nothing of scaling"
 
 
 @dataclass(frozen=True)
 class Rank(Decoded):
-    """One device of several that a step was spread over, and what it alone took.
+    """One of several devices that a step was spread over, with the numbers of it alone.
 
     Attributes:
         rank: its number, from 0.
         host: its name.
-        device: what computed: the name of the GPU, or of the CPU.
+        device: name of the GPU or the CPU that computed.
         cpus: logical CPUs that its process was pinned to.
         metrics: by the names of `METRICS`, those that can differ between devices; throughput is of its own samples.
-        settings: those that are not the first rank's.
+        settings: those that differ from the first rank's.
     """
 
     rank: int
@@ -186,16 +186,16 @@ class Rank(Decoded):
 
 @dataclass(frozen=True)
 class Failure(Decoded):
-    """Why a workload has no numbers.
+    """The reason why a workload has no numbers.
 
     Attributes:
         kind: `unavailable` (cannot run here), `out_of_memory`, `crashed` (the process died), `timed_out`, or
             `error` (an exception).
         message: one sentence.
-        stage: the protocol's stage in which it happened, when one had begun.
+        stage: the protocol's stage in which it happened, if one had begun.
         detail: the exception's traceback or the end of the worker's standard error.
         compiler: whether the framework's compiler, or what it made, raised the exception.
-        signal: number of the signal that killed the process, where that is known.
+        signal: number of the signal that killed the process, if it is known.
     """
 
     kind: FailureKind
@@ -216,41 +216,43 @@ class Measurement(Decoded):
     """The record of one workload.
 
     Attributes:
-        samples: latency of each synchronised call, in mode `fit` of each epoch; seconds, in the order of measuring. Of
-            several ranks each call is the slowest one's.
+        samples: latency of each synchronised call, in mode `fit` of each epoch; seconds, in the order of measuring.
+            With several ranks, each is the slowest rank's.
         metrics: by name.
         protocol: the amounts it was measured with.
         settings: how the lane ran it (layout, compile mode, threads, ...). `caution` among them is a sentence that
-            every report shows; `changed` lists those that the network's own code has changed, which are as they were
-            after the last call.
-        sources: SHA-256 of each of the user's files as the process read it: the modules that it imported, and what
-            its network read while it was built; by path in the project.
-        parity: why the number may be compared: digest of the weights, the proof of the model,
-            what the precision probe found.
+            every report shows; `changed` lists the settings that the network's own code has changed, whose
+            values are those after the last call.
+        sources: SHA-256 of each of the user's files as the process read it, by path in the project: the imported
+            modules, and the files that the network read while it was built.
+        parity: the evidence that the number may be compared: digest of the weights, proof of the model, and findings of
+            the precision probe.
         training: of mode `fit`: `epochs`, one record each (`fwbench.meters.epochs.Epoch`), the curves `losses` and
             `accuracies` with one number a step, and `batches`, a digest of the first ones.
-        processes: where several measured the workload one after another: of each, the values that a gate decides over,
-            by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then all processes' together.
-        turns: what `fwbench.record.rounds` adds to it: its lane's own of each round, when that was (`begun`) and its
-            `pace`. A measurement is not stored with them, as it ends before they begin.
+        processes: if several processes measured the workload one after another: for each, the values that a gate
+            decides over, by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then of all processes
+            together.
+        turns: the turns of its lane in each round, with the round's `begun` and `pace`. `fwbench.record.rounds` adds
+            them. They are not stored with the measurement, as it ends before they begin.
         duet: of a duet with another revision or environment: `base`, `verdicts` and `pairs`.
-        ranks: of a workload over several devices, each of them in order; `metrics` are then of all together.
-        program: what the program is made of; None where the run did not come so far.
-        accelerator: how it stood meanwhile, in order, of several processes one after another; empty on a CPU.
-        passes: that count, and of those only; of several processes one after another.
+        ranks: of a workload over several devices, each device in order; `metrics` are then of all together.
+        program: the fingerprint of the program; None if the run did not come so far.
+        accelerator: states of the accelerator meanwhile, in order, those of several processes one after another; empty
+            on a CPU.
+        passes: the passes whose numbers count, those of several processes one after another.
         stages: seconds spent in each stage of the protocol.
-        overhead_s: seconds between asking and having the record that no stage accounts for.
+        overhead_s: seconds between the request and the record that no stage accounts for.
         start_s: of these, seconds until the worker's process ran.
-        versions: of the distributions in the worker's interpreter, the libraries that they bring among them; and what
-            a module says of itself where that is more, as `torch.__version__`, which names its CUDA.
+        versions: of the distributions in the worker's interpreter, including the libraries that they bring; and a
+            module's own version if that says more, as `torch.__version__`, which names its CUDA.
         attempts: other measurements of the workload in the same run, which were disturbed more, or whose test was run
             again (`rerun`): of each `samples`, `metrics`, `processes`, `accelerator`, `passes`, `stages` and `failure`,
             as in a record.
-        after_crash: what an attempt before this one came to and what was changed, on a lane with fallback flags; the
-            setting `fallback_flags` states them alone.
-        unfit: batch sizes that did not fit into memory, the one that was asked for first; `workload` has the one that
-            did. Of a failure for lack of memory, all that were tried.
-        node: where a pool of accelerators measured it; None: pytest's own machine did.
+        after_crash: on a lane with fallback flags, the outcome of the attempt before this one, and the change after it;
+            the setting `fallback_flags` states the flags alone.
+        unfit: batch sizes that did not fit into memory, beginning with the one that was asked for; `workload` has the
+            one that did. After a failure for lack of memory, all that were tried.
+        node: the node of a pool of accelerators that measured it; None: pytest's own machine did.
         failure: set when the workload failed; then samples and metrics may be empty.
     """
 
@@ -281,7 +283,7 @@ class Measurement(Decoded):
 
     @property
     def asked(self) -> Workload:
-        """The workload that was asked for: another one where its batch did not fit into memory."""
+        """The workload that was asked for: it differs from `workload` if its batch did not fit into memory."""
         return dataclasses.replace(self.workload, batch_size=self.unfit[0]) if self.unfit else self.workload
 
     @property
@@ -301,14 +303,14 @@ class Measurement(Decoded):
 
     @property
     def loading(self) -> float:
-        """Seconds in which a process that loads what was compiled makes the program ready."""
+        """Seconds that a process needs to load the compiled program; estimated if they were not measured."""
         return self.stages.get("load", _LOADING * self.stages.get("compile", 0.0))
 
     def beside(self, other: "Measurement", rerun: bool = False) -> "Measurement":
-        """This one, with another one of the same workload as an attempt that was disturbed more.
+        """This measurement, with another one of the same workload as an attempt that was disturbed more.
 
         Args:
-            rerun: whether its test was run again instead.
+            rerun: whether it is an attempt because the test was run again instead.
         """
         record = other.to_json()
         attempt = {**{name: record[name] for name in _OF_ATTEMPTS}, **({"rerun": True} if rerun else {})}

@@ -1,4 +1,4 @@
-"""A test of pytest-benchmark's that is no workload of fwbench's, but takes turns as one."""
+"""A test of pytest-benchmark that is no workload of fwbench, but takes turns like one."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class PlainTest:
 
     @property
     def device(self) -> str:
-        """None that fwbench knows of: a test says nothing of what it computes on."""
+        """The word `none`: a test does not state its device."""
         return "none"
 
     def fitted(self, unfit: tuple[int, ...]) -> "PlainTest":

@@ -1,7 +1,7 @@
-"""The one door to records: what a run of the suite has left on disk, checked before anything is made of it.
+"""Reads the records of runs from disk and checks them: the one way to a record's contents.
 
-A record is a file of pytest-benchmark's (ours, or anybody's without our `extra_info`) or a journal. What its JSON must
-be, `fwbench.record.schema` says. A benchmark that is damaged is left out and named, and the others are read; a file
+A record is a file of pytest-benchmark's (ours, or anybody's without our `extra_info`) or a journal. The shape of its
+JSON is defined in `fwbench.record.schema`. A damaged benchmark is left out and named, and the others are read; a file
 that is no record is refused in one sentence. No framework is imported.
 """
 
@@ -29,13 +29,14 @@ _Read = TypeVar("_Read")
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(Measurement))
 
-# Bytes of a file; ten thousand rounds of each of a thousand benchmarks are fewer.
+# The most bytes of a file; a thousand benchmarks with ten thousand rounds each have fewer.
 LARGEST = 256 * 2**20
-# Digits of a whole number that counts as one: with more it is as good as a float, and cannot take hours to be shown.
+# The most digits of a whole number that stays one. With more it becomes a float, as showing millions of digits could
+# take hours.
 _DIGITS = 18
-# As many of our keys can be in somebody else's `extra_info` by chance.
+# Somebody else's `extra_info` may hold this many of our keys by chance.
 _THEIRS = 2
-# Characters of the sentence on a fault.
+# The most characters of the sentence on a fault.
 _LONGEST = 600
 
 
@@ -43,11 +44,11 @@ def read(path: Path) -> Record:
     """Read a record.
 
     Args:
-        path: a file that pytest-benchmark saved, a journal (`.jsonl`), or a storage folder, of which the newest saved
-            run is read; where none was saved, the newest journal. A duet is no such run: it measures two revisions.
+        path: a file that pytest-benchmark saved, a journal (`.jsonl`), or a storage folder. In a folder the newest
+            saved run is read, or else the newest journal. Duets are passed over: they measure two revisions.
 
     Raises:
-        UserError: nothing there, not readable, or no record; one sentence names the file and the fault.
+        UserError: there is no file, it cannot be read, or it is no record; one sentence names the file and the fault.
     """
     try:
         is_folder = path.is_dir()
@@ -69,7 +70,7 @@ def read(path: Path) -> Record:
 
 
 def _unsaved(newer: Sequence[Path]) -> list[str]:
-    """A note on the newest journal among these records, none if there is none; a duet's does not count."""
+    """A note on the newest journal among these records, if there is one; journals of duets do not count."""
     for path in reversed([path for path in newer if path.suffix == ".jsonl"]):
         with contextlib.suppress(UserError):
             if not read(path).is_duet:
@@ -78,10 +79,10 @@ def _unsaved(newer: Sequence[Path]) -> list[str]:
 
 
 def runs(folder: Path) -> list[Path]:
-    """The records in a storage folder and below it, oldest first by their own time, which a copy of a file keeps.
+    """The records in a storage folder and below it, oldest first by the time in the record, which a copy keeps.
 
-    A run that was saved is also in a journal, which is older than the file, for that is written at the run's end. Of
-    copies of one file, which have one time, the longest comes last, as it holds the most.
+    A saved run is also in a journal, which is older than the file, as the file is written at the run's end. Copies of
+    one file have the same time; the longest comes last, as it holds the most.
     """
     files = [
         path
@@ -94,16 +95,16 @@ def runs(folder: Path) -> list[Path]:
     return sorted(files, key=lambda path: (_made(path), path.stat().st_size, path.name))
 
 
-# As pytest-benchmark writes the time of a run; a journal begins with its own.
+# The time of a run in a file of pytest-benchmark's, and in the first line of a journal.
 _TIMES = {".json": re.compile(rb'"datetime": ?"([^"]*)"'), ".jsonl": re.compile(rb'\A\{[^\n]*?"started": ?"([^"]*)"')}
 
 
 def _made(path: Path) -> datetime:
-    """When a run was made, found without reading all of its numbers; by the file's date where it does not tell."""
+    """The time at which a run was made, found without parsing all of its numbers; the file's date if it has none."""
     try:
         data = _bytes(path)
         times = set(_TIMES[path.suffix].findall(data))
-        # A test may have put a time of its own beside the run's.
+        # A test may have added a time of its own to the run's.
         text = decoded(times.pop()) if len(times) == 1 else _object(path, decoded(data))["datetime"]
     except (ValueError, KeyError, UserError):
         text = ""
@@ -111,10 +112,10 @@ def _made(path: Path) -> datetime:
 
 
 def series(folder: Path, journals: bool = False) -> tuple[list[Record], list[str]]:
-    """All runs in a storage folder, oldest first by their own times, and a sentence on whatever cannot be read.
+    """All runs in a storage folder, oldest first by their own times, and a sentence on everything that cannot be read.
 
     Args:
-        journals: also those that are in a journal alone; a run that was saved then comes twice.
+        journals: whether journals are read, too; a saved run then comes twice.
     """
     records, faults = [], []
     for path in runs(folder):
@@ -139,7 +140,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _refused(sentence: str) -> UserError:
-    """On one line, whatever the file and its name hold."""
+    """The error for the user, on one line whatever the file and its name hold."""
     return UserError(line(sentence, _LONGEST))
 
 
@@ -149,7 +150,7 @@ def _unreadable(path: Path, error: Exception) -> UserError:
 
 
 def _each(listed: list[Any], what: str, decode: Callable[[Any], _Read], damaged: list[Damaged]) -> list[_Read]:
-    """What a list of a file holds; of what is damaged the other list has a sentence."""
+    """Decode each item of a list in a file; a damaged item goes to the list `damaged`."""
     decoded = []
     for number, one in enumerate(listed, 1):
         try:
@@ -161,7 +162,7 @@ def _each(listed: list[Any], what: str, decode: Callable[[Any], _Read], damaged:
 
 def _saved(path: Path, text: str) -> Record:
     data = _object(path, text)
-    # Held no longer than it is needed, as a file may be large.
+    # The text may be large, and is no longer needed.
     del text
     benchmarks, machine_info = data.get("benchmarks"), data.get("machine_info")
     if not isinstance(benchmarks, list) or not isinstance(machine_info, dict):
@@ -239,10 +240,10 @@ def _journal(path: Path, text: str) -> Record:
 
 
 def each(whole: Iterable[str], read: Callable[[Any], _Read]) -> tuple[list[_Read], list[Damaged]]:
-    """What the lines of a journal after the first one hold, and the lines that are damaged, each of which costs itself.
+    """Read the lines of a journal after its header. The damaged lines are returned, too, and only they are left out.
 
     Args:
-        read: makes something of a line's JSON, or raises a ValueError.
+        read: makes a record of a line's JSON, or raises a ValueError.
     """
     made: list[_Read] = []
     damaged: list[Damaged] = []
@@ -257,7 +258,7 @@ def each(whole: Iterable[str], read: Callable[[Any], _Read]) -> tuple[list[_Read
 
 
 def parsed(text: str) -> Any:
-    """What JSON holds, with floats for whole numbers of many digits.
+    """Parse JSON, with floats for whole numbers of many digits.
 
     Raises:
         ValueError: it is no JSON, or too deep; the sentence says where.
@@ -293,7 +294,7 @@ def _require_schema(path: Path, schema: object) -> None:
 
 
 def _is_ours(extra: Mapping[str, Any]) -> bool:
-    """Whether fwbench wrote this; whoever writes a test may have a key or two of the same name."""
+    """True if fwbench wrote this `extra_info`; anybody's may have a key or two of the same name."""
     return {"workload", "metrics"} <= extra.keys() or len(_FIELDS & extra.keys()) > _THEIRS
 
 
@@ -301,7 +302,7 @@ def _of_benchmark(benchmark: object) -> tuple[str, Mapping[str, Any]]:
     """Full name and statistics of a benchmark in a saved file.
 
     Raises:
-        ValueError: it has none.
+        ValueError: it lacks one of them.
     """
     if not isinstance(benchmark, dict):
         raise ValueError("it is not an object")
@@ -320,7 +321,7 @@ def _name(benchmark: Mapping[str, Any]) -> str:
 def _measured(extra: object, stats: Mapping[str, Any]) -> Measurement:
     if not isinstance(extra, dict):
         raise ValueError("its extra_info is not an object")
-    # Whoever writes a test may put keys of their own beside ours.
+    # The author of a test may have added keys to ours.
     ours_alone = {name: value for name, value in extra.items() if name in _FIELDS}
     return _measurement({**ours_alone, "samples": stats.get("data", [])})
 
@@ -329,7 +330,7 @@ def _measurement(data: object) -> Measurement:
     checked = schema.measurement(data)
     try:
         made = Measurement.from_json(checked)
-        # Whose batch may not be one that could have been asked for.
+        # It raises a ValueError if nobody could have asked for this batch.
         _ = made.asked
         return made
     except TypeError as error:
@@ -344,7 +345,7 @@ def _round(data: object) -> PlayedRound:
 
 
 def _kept(data: object) -> Measurement | PlayedRound | None:
-    """What a line of a journal holds; None: a duet's pair."""
+    """The record in a line of a journal; None for a duet's pair."""
     if isinstance(data, dict) and "metrics" not in data:
         if PAIR in data:
             return None
@@ -354,7 +355,7 @@ def _kept(data: object) -> Measurement | PlayedRound | None:
 
 
 def _left_out(place: str, benchmark: object, data: object, error: ValueError, plain: bool = False) -> Damaged:
-    """What cannot be read, under the best name that can."""
+    """The entry for a benchmark that cannot be read, under the best name that can."""
     name = place
     if isinstance(benchmark, dict):
         with contextlib.suppress(ValueError):
@@ -372,7 +373,7 @@ def _plain(benchmark: Mapping[str, Any], name: str) -> Plain:
 
 
 def _commit(data: object) -> tuple[Mapping[str, Any], list[str]]:
-    """What a file tells of the commit, and what to know of that."""
+    """The commit that a file records, and notes if it is damaged."""
     if data is None:
         return {}, []
     try:

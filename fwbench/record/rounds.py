@@ -1,4 +1,4 @@
-"""Rounds in which lanes took turns: records of their own, which a run keeps as soon as they are played."""
+"""Rounds in which lanes took turns: records of their own, which a run stores as soon as they are played."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ class PlayedRound:
     """A round in which fresh processes of a workload's lanes took turns.
 
     Attributes:
-        workload: its own lane is empty.
+        workload: the workload of all lanes; its own `lane` is empty.
         begun: about when the round began, in seconds since 1970.
         turns: by lane and metric, one number for each block: the seconds of a `call` among calls back to back and of a
-            synchronised one (`latency`); and one number for the peak `memory` in bytes, where it is known.
+            synchronised call (`latency`); and one number for the peak `memory` in bytes, if it is known.
         pace: seconds in which two CPUs hand a number to each other (`fwbench.machine.pace`); 0: unknown.
     """
 
@@ -37,7 +37,7 @@ class PlayedRound:
 
 
 def with_rounds(measurements: Iterable[Measurement], rounds: Iterable[PlayedRound]) -> list[Measurement]:
-    """Measurements with the turns that their lanes took; a failed one took none."""
+    """The measurements with the turns of their lanes; a failed measurement gets none."""
     by_workload: dict[Workload, dict[float, PlayedRound]] = {}
     for each in rounds:
         by_workload.setdefault(each.workload, {})[each.begun] = each

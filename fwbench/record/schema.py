@@ -1,11 +1,11 @@
-"""What a record's JSON must be: types, signs, sizes and units of every field, stated once and checked by msgspec.
+"""The shape of a record's JSON: types, signs, sizes and units of every field, stated once and checked by msgspec.
 
-Fields and types are those of the dataclasses that JSON becomes. What stands here is what they cannot say: bounds, what
-JSON writes in another way, and what is in the objects that anybody may add to. Fields that are not known are passed
-over, so that a newer fwbench may add some; but not in a workload or a metric, where they could say that it is another
-one. `tools/record_schema.py` states it all as JSON Schema.
+Fields and types are those of the dataclasses that JSON becomes. This module adds what they cannot express: bounds,
+types that JSON writes in another way, and the contents of objects that anybody may add to. Unknown fields are ignored,
+so that a newer fwbench may add some; but not in a workload or a metric, where they could make it another one.
+`tools/record_schema.py` prints it all as JSON Schema.
 
-Only whoever reads a record imports this module: workers have no msgspec.
+Only readers of records import this module: workers have no msgspec.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ from fwbench.record.metrics import METRICS
 from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import FIELDS, Workload
 
-# What stands for a Python type wherever nothing narrower is said.
+# The bounded type that stands for a Python type, unless a narrower one is given.
 _BOUNDS: dict[Any, Any] = {float: Number, int: Count, str: TEXT}
 
 
@@ -61,8 +61,8 @@ def _shape(of: type, own: Mapping[str, Any] = types.MappingProxyType({}), strict
     """The JSON of a dataclass: its fields and their types.
 
     Args:
-        own: types by name that are narrower, or JSON's own; and fields that JSON has besides.
-        strict: whether a field that is not known is a fault.
+        own: by field, types that are narrower or JSON's own; and fields that only JSON has.
+        strict: whether an unknown field is a fault.
     """
     hints = typing.get_type_hints(of)
     optional = {
@@ -135,7 +135,7 @@ MEASUREMENT = _shape(
     Measurement,
     {
         "samples": Samples,
-        # Each by its own shape.
+        # Each metric is checked by its own shape.
         "metrics": Open,
         "processes": list[dict[Name, Positive]],
         "turns": list[_Turns],
@@ -172,7 +172,7 @@ _VALUES = {"s": Amount, "B": Amount, "1/s": Amount, "FLOP/s": Amount}
 
 
 def _metric(name: str) -> Any:
-    """A metric by its name; of one that `METRICS` does not list unit and direction are any."""
+    """The shape of a metric by its name; one that `METRICS` does not list may have any unit and direction."""
     known = METRICS.get(name)
     value = Positive if name == "throughput" else _VALUES.get(known.unit, Number) if known else Number
     of_name = {"unit": _one_of((known.unit,)), "direction": _one_of((known.direction,))} if known else {}
@@ -184,7 +184,7 @@ ANY_METRIC = _metric("")
 
 
 def measurement(data: object) -> dict[str, Any]:
-    """What `Measurement.from_json` may have of an object of JSON: checked, and less what is not known.
+    """Check a measurement's JSON and return it for `Measurement.from_json`, without unknown fields.
 
     Raises:
         ValueError: a field is missing, of another type, or out of its bounds; the sentence names it.
@@ -209,20 +209,20 @@ def measurement(data: object) -> dict[str, Any]:
 
 
 def read(data: object, shape: Any, what: str) -> Any:
-    """JSON that is sound, as its shape has it.
+    """Check that JSON is sound and has its shape, and return it without unknown fields.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is not sound, or has another shape.
     """
     sound(data, what)
     return shaped(data, shape, what)
 
 
 def shaped(data: object, shape: Any, what: str = "") -> Any:
-    """JSON as its shape has it, less what the shape does not know.
+    """Check that JSON has its shape, and return it without unknown fields.
 
     Args:
-        what: the data is, for the sentence.
+        what: a name of the data, for the sentence.
 
     Raises:
         ValueError: it has another shape; the sentence names the place and the fault.
@@ -236,10 +236,10 @@ def shaped(data: object, shape: Any, what: str = "") -> Any:
 
 
 def sound(value: object, place: str = "", depth: int = 0) -> None:
-    """Whatever anybody may have added: no number but finite ones, no half characters, not too deep.
+    """Check any JSON: numbers are finite, texts have no half characters, and objects are not too deep in each other.
 
     Raises:
-        ValueError: it is not so; the sentence names the place and the fault.
+        ValueError: a check fails; the sentence names the place and the fault.
     """
     if depth > DEEPEST:
         raise ValueError(f"{place}: objects are more than {DEEPEST} deep in each other")

@@ -1,4 +1,4 @@
-"""A few numbers that stand for the arrays that a program computed, so that two records can be held against each other.
+"""Sketches: a few numbers that stand for the arrays that a program computed, so that two records can be compared.
 
 A group of numbers is folded into a few slots: each number gets a random sign, and every slot sums its share. The signs
 depend on the group's name and length alone, so two programs that compute the same arrays make the same slots, and the
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# A rounding unit of each precision, as a share of a number; and by how many of them a program's weights are moved.
-# Many in fp32, so that a network with kinks (ReLU, a maximum) passes some of them: rounding seldom does, and then turns
-# the gradient of a whole unit on or off. fp64 has fp32's, as slots are float32.
+# The rounding unit of each precision, as a share of a number, and the number of units by which a program's weights are
+# moved. It is large in fp32, so that a network with kinks (ReLU, a maximum) passes some of them: rounding seldom passes
+# one, but then turns the gradient of a whole neuron on or off. fp64 has fp32's, as slots are float32.
 UNIT = {"fp64": 2.0**-22, "fp32": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
 STEPS = {"fp64": 64, "fp32": 64, "tf32": 8, "bf16": 1}
 
@@ -32,7 +32,7 @@ class Sketch:
         slots: sums, float32 of shape (groups, slots).
         norms: length (L2) of each group's numbers, shape (groups,).
         moved: length by which each group moved when every weight moved by `STEPS` rounding units of the precision and
-            random layers drew again, shape (groups,). Not a number where the program's weights could not be moved.
+            random layers drew again, shape (groups,). NaN if the program's weights could not be moved.
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What to measure: pure data that travels as JSON from pytest to the worker and onto the record."""
+"""The workload to measure: pure data that travels as JSON from pytest to the worker and onto the record."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +14,11 @@ STATEFUL = ("prefill", "decode")
 # A call is a forward pass.
 FORWARD = ("inference", *STATEFUL)
 MODES = (*FORWARD, *TRAINING)
-# The benchmarks that price the harness itself have modes of their own.
+# Modes of the benchmarks that price the harness itself.
 HARNESS_MODES = ("dispatch", "fixed")
 # The most exact first.
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
-# Those that are faster than fp32 and have larger errors, which their rows state.
+# Precisions that are faster than fp32 and have larger errors, which their rows state.
 LOWER = ("tf32", "bf16")
 DEVICES = ("cpu", "gpu")
 OPTIMIZERS = ("adam", "sgd")
@@ -31,7 +31,7 @@ DATA = ("digits", "mnist", "imagenet-100", "synthetic")
 class Workload(Decoded):
     """One configuration to measure: the benchmark's id, the worker's input and the record's key.
 
-    All that is known of a field stands beside it, and the fields stand in the order in which an id shows them.
+    Each field has its description beside it, and the fields stand in the order in which an id shows them.
 
     Raises:
         ValueError: a field has a value that no worker could run; one sentence says which.
@@ -62,7 +62,7 @@ class Workload(Decoded):
             source="--fwbench-precision",
         ),
     ] = "fp32"
-    # It is no part of the id: the machine's fingerprint names the accelerator.
+    # Not part of the id: the machine's fingerprint names the accelerator.
     device: Annotated[str, Field("Where it runs.", choices=DEVICES, source="the machine")] = "cpu"
     weights: Annotated[
         str,
@@ -167,7 +167,7 @@ class Workload(Decoded):
         return dataclasses.replace(self, batch_size=samples * self.parts) if samples else None
 
     def fitted(self, unfit: Sequence[int]) -> "Workload":
-        """The workload with half the last of these batches, none of which fitted into memory; itself if there are none.
+        """The workload with half the last of the batches that did not fit into memory; itself if there are none.
 
         Raises:
             ValueError: that batch has no half.
@@ -181,17 +181,17 @@ class Workload(Decoded):
 
     @property
     def anywhere(self) -> "Workload":
-        """The workload without the data's path: where a machine keeps them makes no other workload."""
+        """The workload without the data's path, which may differ between machines."""
         return dataclasses.replace(self, data_path=None)
 
     @property
     def parts(self) -> int:
-        """How many equal parts a batch is cut into: for each device as many as its gradients are added up from."""
+        """The number of equal parts of a batch: for each device, those whose gradients it adds up."""
         return self.devices * self.accumulate
 
     @property
     def takes_turns(self) -> bool:
-        """Whether a duet can measure it: epochs are too long, and several devices have no seats."""
+        """True if a duet can measure the workload: epochs are too long, and several devices have no seats."""
         return self.mode != "fit" and self.devices == 1
 
     @property
@@ -202,12 +202,12 @@ class Workload(Decoded):
 
     @property
     def id(self) -> str:
-        """The stable name under which baselines keep this workload; defaults are not named."""
+        """The stable name under which baselines keep this workload; default values are left out."""
         axes = [f"{axis}{size}" for axis, size in self.axes]
         return "-".join([self.lane, self.model, self.mode, f"b{self.batch_size}", *axes, *self.marks(FIELDS)])
 
     def marks(self, names: Iterable[str]) -> list[str]:
-        """How these fields are shown where they are not the default, or where this mode alone has them."""
+        """The parts of an id for these fields: those that are not the default, and those that only this mode has."""
         return [
             field.mark.format(getattr(self, name))
             for name, field in ((name, FIELDS[name]) for name in names)
@@ -220,7 +220,7 @@ class Workload(Decoded):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Workload":
-        """The inverse of `to_json`; an unknown field is a TypeError."""
+        """The inverse of `to_json`; an unknown field raises a TypeError."""
         return cls(**{**data, "axes": tuple(data.get("axes", {}).items())})
 
 
@@ -228,9 +228,9 @@ FIELDS = fields(Workload)
 
 
 def keeps(operation: str, arithmetic: str | None, precision: str) -> bool:
-    """Whether the arithmetic that a probe found in an operation keeps what a workload's precision promises.
+    """True if the arithmetic that a probe found in an operation keeps what a workload's precision promises.
 
-    Attention may be more exact: in float32 PyTorch computes it in IEEE arithmetic where TF32 is allowed, too.
+    Attention may be more exact: PyTorch computes it in IEEE float32 even where TF32 is allowed.
     """
     if operation == "attention" and arithmetic in PRECISIONS:
         return PRECISIONS.index(arithmetic) <= PRECISIONS.index(precision)
