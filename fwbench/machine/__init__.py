@@ -1,4 +1,4 @@
-"""This machine: its fingerprint, its GPU through NVML, and what else runs on it."""
+"""This machine: its fingerprint, its GPU through NVML, and the other load on it."""
 
 from fwbench.machine.host import cpu_vendor, last_cache, machine, physical_cores, versions
 from fwbench.record.machine import Machine

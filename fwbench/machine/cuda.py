@@ -1,19 +1,20 @@
-"""Which CUDA the installed frameworks are built for, and which driver that needs; read without importing them."""
+"""The CUDA that installed frameworks are built for, and the driver that it needs, read without importing them."""
 
 import ast
 import re
 from collections.abc import Callable, Mapping
 from importlib import metadata
 
-# The first driver of a CUDA: whatever its minor version, all of them work with it (CUDA Compatibility, "minor version
-# compatibility").
+# The oldest driver for each major version of CUDA; it works with every minor version (CUDA Compatibility, "minor
+# version compatibility").
 DRIVERS: Mapping[int, str] = {11: "450", 12: "525", 13: "580"}
 
 Version = tuple[int, ...]
 
 
 def _torch() -> Version | None:
-    # The distribution's metadata name libraries, which a build for the CPU may do too; this file is the build's own.
+    # The distribution's metadata prove nothing: a build for the CPU may list CUDA's libraries, too. This file is the
+    # build's own.
     source = metadata.distribution("torch").locate_file("torch/version.py").read_text()
     for statement in ast.parse(source).body:
         match statement:
@@ -31,7 +32,7 @@ def _jax() -> Version | None:
 
 
 def _plugins() -> set[int]:
-    """The CUDAs that JAX's installed plugins are for."""
+    """The major versions of CUDA that JAX's installed plugins are for."""
     plugins = (re.fullmatch(r"jax[-_]cuda(\d+)[-_]plugin", each.name or "") for each in metadata.distributions())
     return {int(plugin[1]) for plugin in plugins if plugin}
 
@@ -41,18 +42,18 @@ _BUILDS: Mapping[str, Callable[[], Version | None]] = {"torch": _torch, "jax": _
 
 
 def how_to_install(framework: str, driver: Version) -> str:
-    """How to come by a build that a driver can run, which supports CUDA up to this version."""
+    """Advice on installing a build that a driver can run; the driver supports CUDA up to this version."""
     newest = min(driver[0], max(DRIVERS))
     if framework == "jax":
         install = f"`pip install 'jax[cuda{newest}]'`"
-        # JAX would go on loading them beside another.
+        # JAX would load these plugins beside the new one.
         others = [f"jax-cuda{number}-plugin jax-cuda{number}-pjrt" for number in sorted(_plugins() - {newest})]
         return f"`pip uninstall {' '.join(others)}`, then {install}" if others else install
     return f"install a build of {framework} for CUDA {newest}"
 
 
 def builds() -> dict[str, Version | None]:
-    """The CUDA that each installed framework is built for, if its build can be read; None: it is built without CUDA."""
+    """The CUDA version that each installed framework is built for, if it can be read; None: built without CUDA."""
     versions = {}
     for framework, build in _BUILDS.items():
         try:

@@ -1,7 +1,7 @@
-"""What disturbs a measurement: told from its record alone, here and nowhere else.
+"""Finds the disturbances of a measurement in its record alone; no other module does.
 
-A number that was disturbed is not the machine's. It is shown, with a note; answers and gates rest on it only as far as
-they would even if the disturbance had lengthened it by as much as it can.
+A disturbed number does not describe the machine. It is shown with a note. Answers and gates rest on it only as far as
+they would hold even if the disturbance had lengthened it by as much as it can.
 """
 
 import math
@@ -12,22 +12,22 @@ from fwbench.machine.load import disturbs, lengthened, needed
 from fwbench.record.machine import AcceleratorState
 from fwbench.record.measurement import BEFORE, Measurement, Moment, Pass
 
-# Bytes in use beyond which somebody computes, where the driver names nobody, as in a container; and where nothing
-# computes meanwhile, for a desktop's programs, which a container does not see either, hold as much as that.
+# Bytes in use beyond which somebody computes although the driver names nobody, as in a container. On an idle GPU the
+# limit is DESKTOP: a desktop's programs, which a container does not see either, hold as much as that.
 HELD, DESKTOP = 128 * 2**20, 2 * 2**30
 
-# Share of the time in which a GPU may compute for a screen, or because somebody asks how it is.
+# Share of the time in which an idle GPU may compute: for a screen, or to answer queries of its state.
 IDLE = 0.1
 
-# By so much the calls of an idle machine do not become slower or faster while they are timed: on two shared virtual
-# cores the last third of calls was at most 11 % off the first in 102 of 103 benchmarks.
+# Drift beyond which calls were disturbed. On an idle machine (two shared virtual cores) the last third of calls was at
+# most 11 % off the first in 102 of 103 benchmarks.
 DRIFTED = 0.12
 
 # A quota, or a GPU's heat, that held a pass back for less than this share of its time changes no number.
 _THROTTLED = 0.01
 
-# A GPU that computes as much as its power limit allows is held back all the time. That is no accident: the limit is on
-# the machine's record, and a gate refuses another one. So it is told (`capped`), and disturbs nothing.
+# A GPU that computes as much as its power limit allows is held back all the time. That is no disturbance: the limit is
+# on the machine's record, and a gate refuses another one. `capped` reports it.
 POWER_CAP = "power cap"
 
 
@@ -39,7 +39,7 @@ class Cause:
         name: for tables.
         happened: for sentences.
         next_step: what to do about it before measuring again.
-        lasts: whether a measurement that is made again meets it, too.
+        lasts: whether a repeated measurement meets it, too.
     """
 
     name: str
@@ -83,9 +83,9 @@ class Disturbance:
     """One disturbance of a measurement.
 
     Attributes:
-        degree: of two of one cause the worse one has the larger.
+        degree: severity; the worse of two disturbances of one cause has the larger.
         detail: how much, or by what.
-        factor: how many times as long it can have made a time take; infinite where nobody can say.
+        factor: the factor by which it can have lengthened a time; infinite if unknown.
     """
 
     cause: Cause
@@ -95,31 +95,31 @@ class Disturbance:
 
 
 def disturbances(measurements: Iterable[Measurement]) -> list[Disturbance]:
-    """What disturbed any of these measurements: of each cause the worst."""
+    """The disturbances of any of these measurements: the worst of each cause."""
     return gravest(
         each for m in measurements for each in (*_load(m), *on_the_gpu(m.accelerator), *_still(m), *_drift(m))
     )
 
 
 def gravest(disturbances: Iterable[Disturbance]) -> list[Disturbance]:
-    """Of each cause the worst."""
+    """The worst disturbance of each cause."""
     every = list(disturbances)
     alike = ([each for each in every if each.cause == cause] for cause in CAUSES)
     return [max(ones, key=lambda each: each.degree) for ones in alike if ones]
 
 
 def lengthening(measurements: Iterable[Measurement]) -> float:
-    """How many times as long these measurements' times can have become by what disturbed them; 1 where nothing did."""
+    """The factor by which disturbances can have lengthened these measurements' times; 1 if there were none."""
     return math.prod(each.factor for each in disturbances(measurements))
 
 
 def slowed(measurement: Measurement) -> bool:
-    """Whether others on the CPUs or on the GPU, or its heat, may have made what was measured slower."""
+    """True if a disturbance other than drift may have made the measured program slower."""
     return any(each.cause != DRIFT for each in disturbances([measurement]))
 
 
 def loaded(measurement: Measurement) -> bool:
-    """Whether other processes used the CPUs so much that the measurement may suffer from it."""
+    """True if other processes used the CPUs so much that the measurement may suffer from it."""
     return disturbs(measurement.value("other_load") or 0.0, _cpus(measurement), _waited(measurement))
 
 
@@ -131,14 +131,14 @@ def _load(measurement: Measurement) -> Iterator[Disturbance]:
 
 
 def _cpus(measurement: Measurement) -> int:
-    """On how many CPUs other load is in the way."""
+    """The number of CPUs on which other load is in the way."""
     return needed(measurement.workload.device, max(1, len(measurement.settings.get("cpus", ()))))
 
 
 def _waited(measurement: Measurement) -> float | None:
     """The largest share of a pass for which threads of a GPU's program waited for a CPU; None if it is unknown.
 
-    Not of a fit, whose loaders are processes of their own.
+    It is None in mode `fit`, whose loaders are processes of their own.
     """
     if measurement.workload.device == "cpu" or measurement.workload.mode == "fit":
         return None
@@ -155,7 +155,7 @@ def _still(measurement: Measurement) -> Iterator[Disturbance]:
 
 
 def _held(each: Pass, cpus: int) -> float:
-    """For how many of its seconds a quota can have held a pass back: the kernel sums over CPUs."""
+    """The seconds for which a quota can have held a pass back; the kernel's figure is a sum over CPUs."""
     return min(each.throttled, each.seconds - each.cpu / cpus) if each.throttled > _THROTTLED * each.seconds else 0.0
 
 
@@ -168,12 +168,12 @@ def _drift(measurement: Measurement) -> Iterator[Disturbance]:
 
 
 def capped(moments: Iterable[Moment]) -> float | None:
-    """The largest share of what was timed in which the power limit held a GPU's clocks down; None if not counted."""
+    """The largest share of timed stretches in which the power limit held a GPU's clocks down; None if not counted."""
     return max((moment.held[POWER_CAP] for moment in moments if POWER_CAP in moment.held), default=None)
 
 
 def on_the_gpu(moments: Iterable[Moment]) -> Iterator[Disturbance]:
-    """What disturbs on the GPU, at each of these moments."""
+    """The disturbances on the GPU at each of these moments."""
     for moment in moments:
         state = moment.state
         if state.processes:
@@ -189,7 +189,7 @@ def on_the_gpu(moments: Iterable[Moment]) -> Iterator[Disturbance]:
 
 
 def _throttled(moment: Moment) -> Iterator[Disturbance]:
-    """What held the clocks down against everybody's will: by the driver's counters, else by the moment's sample."""
+    """Throttling at a moment, by the driver's counters; for reasons that it does not count, by the moment's sample."""
     counted = {reason: share for reason, share in moment.held.items() if share > _THROTTLED}
     sampled = set(moment.state.throttle_reasons or ()) - moment.held.keys()
     if reasons := (counted.keys() | sampled) - {POWER_CAP}:
@@ -199,12 +199,12 @@ def _throttled(moment: Moment) -> Iterator[Disturbance]:
 
 
 def unseen(state: AcceleratorState) -> int:
-    """Bytes in use on a GPU that we do not use, by somebody who may compute and whom the driver does not name; or 0."""
+    """Bytes in use by a process that may compute and that the driver does not name, before we use the GPU; else 0."""
     held = (state.used_memory or 0) - sum(process.memory or 0 for process in state.graphics or ())
     idle = state.utilisation is not None and not computes(state)
     return held if held > (DESKTOP if idle else HELD) else 0
 
 
 def computes(state: AcceleratorState) -> bool:
-    """Whether a GPU computes more than an idle one does for a screen."""
+    """True if a GPU computes more than an idle one does for a screen."""
     return (state.utilisation or 0.0) > IDLE

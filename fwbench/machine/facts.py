@@ -21,10 +21,11 @@ from fwbench.record.measurement import Metric
 # Seconds after which a fact is found out again: firmware and settings of a machine change.
 _VALID = 30 * 86400.0
 
-# Seconds from which on a probe of the arithmetic is worth a fact: XLA needs four on a GPU. Others probe each time.
+# Seconds from which on a probe of the arithmetic is stored as a fact: XLA needs four on a GPU. Shorter probes are made
+# each time.
 WORTH = 1.0
 
-# What is added to a fact's name for the folder of its files.
+# The suffix of a fact's name for the folder of its files.
 _FILES = ".files"
 
 _T = TypeVar("_T")
@@ -35,7 +36,7 @@ class Kind(NamedTuple):
 
     Attributes:
         quiet: how long it holds if nothing disturbed its benchmark: for 30 days, or in the same run.
-        disturbed: how long it holds if something did; None: nobody may take it over.
+        disturbed: how long it holds if something did; None: it is not stored.
     """
 
     name: str
@@ -50,10 +51,10 @@ RESTING = Kind("resting", "run", None)
 # A lane's own ceilings, and the highest `compute_ceiling` of a precision in this run.
 CEILINGS = Kind("ceilings", "days", "run")
 HIGHEST = Kind("highest", "run", "run")
-# How long compilers took for a workload; what they made lies in a folder beside the fact. Other load does not spoil it:
-# it makes no other program, and the source of the times names the benchmark that measured them.
+# The compile times of a workload; the compiled files lie in a folder beside the fact. Other load does not spoil it: the
+# program is the same, and the source of the times names the benchmark that measured them.
 COMPILED = Kind("compiled", "days", "days")
-# Whether an undisturbed record of this run has a lane's ceilings.
+# Known if an undisturbed record of this run has a lane's ceilings.
 TOLD = Kind("told", "run", None)
 
 
@@ -61,7 +62,7 @@ def asked(folder: Path, run: str, machine: Machine) -> dict[str, Any]:
     """The message to a worker from which it makes `Facts`.
 
     Args:
-        folder: of the facts, which need not be there yet.
+        folder: the folder of the facts, which need not exist yet.
         run: a name that no other run has.
     """
     same = [machine.device, machine.accelerator, machine.driver, machine.power_limit, machine.cpu, machine.threads]
@@ -72,7 +73,7 @@ class Facts:
     """The facts that a benchmark may take over, and those that it finds out.
 
     Args:
-        message: of `asked`; None: nothing is known and nothing is stored.
+        message: from `asked`; None: nothing is known and nothing is stored.
         benchmark: its id, so that a fact says where it was found.
     """
 
@@ -83,14 +84,14 @@ class Facts:
 
     @property
     def shared(self) -> bool:
-        """Whether anybody else has facts or wants them."""
+        """True if facts are shared with other benchmarks."""
         return bool(self._message)
 
     def known(self, kind: Kind, conditions: Mapping[str, Any], decode: Callable[[Any, str], _T]) -> _T | None:
-        """A fact; None where it is unknown or its file is damaged.
+        """A fact; None if it is unknown or its file is damaged.
 
         Args:
-            decode: makes it of its content and of words that say where and when it was found.
+            decode: makes the fact of its content and of a phrase that says where and when it was found.
         """
         if not self._message:
             return None
@@ -122,7 +123,7 @@ class Facts:
                 continue
             run = self._message["run"] if holds == "run" else None
             stored = {"run": run, "benchmark": self._benchmark, "on": on, "content": content}
-            # No benchmark depends on it.
+            # No benchmark depends on a fact being stored.
             with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 files.write(path, json.dumps(stored))
@@ -132,7 +133,7 @@ class Facts:
         return self._path(kind, conditions).with_suffix(_FILES)
 
     def outdated_folders(self) -> list[Path]:
-        """Folders of files whose facts hold no longer."""
+        """Folders of files whose facts have expired or are gone."""
         outdated = []
         for each in Path(self._message["folder"]).glob(f"*{_FILES}"):
             fact = each.with_suffix("")
@@ -146,7 +147,7 @@ class Facts:
 
 
 def provide(folder: Path, caches: Path) -> None:
-    """Copy all files that are kept with facts in a folder to where processes that take turns look for them."""
+    """Copy all files kept with facts in `folder` to `caches`, in which processes that take turns look for them."""
     for kept in folder.glob(f"*{_FILES}"):
         with contextlib.suppress(OSError, shutil.Error):
             shutil.copytree(kept, caches, dirs_exist_ok=True)
@@ -161,7 +162,7 @@ def metrics(content: Mapping[str, Any], found: str) -> dict[str, Metric]:
     """Metrics of a fact's content; the source of each says where it was found.
 
     Raises:
-        TypeError: one has no number.
+        TypeError: a metric has no number.
     """
     known = {name: Metric.from_json(name, metric) for name, metric in content.items()}
     if not all(isinstance(of.value, int | float) for of in known.values()):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Calls stood still if they took so many seconds longer than usual, and longer by this share of what they usually take.
+# Calls stood still if they took longer than usual by this many seconds, and by this share of the usual time.
 _LEAST, _SHARE = 0.1, 0.5
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """How many CPUs the control group of this process, or one around it, may use; None: as many as there are.
+    """The number of CPUs that this process's control group, or one around it, may use; None: as many as there are.
 
     Args:
         root: of the file system.
@@ -46,7 +46,7 @@ def throttled(root: Path = Path("/")) -> dict[Path, float]:
 
 
 def groups(root: Path = Path("/")) -> Iterator[Path]:
-    """The folders of this process's control group, and of those around it, that tell of CPUs."""
+    """The folders of this process's control group, and of those around it, that have figures on CPUs."""
     mounted = root / "sys/fs/cgroup"
     with contextlib.suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
@@ -55,7 +55,7 @@ def groups(root: Path = Path("/")) -> Iterator[Path]:
                 continue
             tops = (controllers, "cpu") if controllers else (".", "unified")
             for top in dict.fromkeys(mounted / name for name in tops):
-                # A container may see its own group as the root of all, and its path as the host's.
+                # A container may see its own group as the root of all groups, but the host's path of it.
                 own = Path(path.lstrip("/"))
                 yield from (top / place for place in (own, *own.parents) if (top / place).is_dir())
 
@@ -78,20 +78,20 @@ class Watch:
         root: Path = Path("/"),
     ) -> None:
         self._usual, self._clock, self._cpu, self._root = usual, clock, cpu, root
-        # Calls, seconds and CPU seconds of each lap: small, so that memory hardly grows with them.
+        # Calls, seconds and CPU seconds of each lap, in an array, so that memory hardly grows with them.
         self._laps = array("d")
         self._throttled, self._counters = throttled(root), self._count()
         self._last = clock(), cpu()
 
     def lap(self, calls: int) -> None:
-        """So many calls have been made since the last lap, and their end was waited for; 0: the first one begins."""
+        """End a lap of this many calls, whose end was waited for; 0 begins the first lap."""
         now = self._clock(), self._cpu()
         if calls:
             self._laps.extend((calls, now[0] - self._last[0], now[1] - self._last[1]))
         self._last = now
 
     def usual(self) -> tuple[float, float]:
-        """Seconds and CPU seconds of a call: medians."""
+        """The median seconds and median CPU seconds of a call."""
         laps = self._by_lap() or [(1.0, 0.0, 0.0)]
         return (
             statistics.median(spent / calls for calls, spent, _ in laps),
@@ -99,14 +99,14 @@ class Watch:
         )
 
     def read(self) -> dict[str, Any]:
-        """What happened in the pass.
+        """The times of the pass and its interruptions.
 
         Returns:
             `seconds` and `cpu` seconds of all calls; `gap`: seconds for which calls took longer than usual while the
             process neither computed nor waited for a CPU that others used; `throttled`: seconds for which a quota held
             it back, summed over CPUs; `suspended`: seconds for which the machine slept, which `seconds` leaves out;
-            `switches`: how often a thread was made to leave its CPU; `waited`: seconds for which threads waited for
-            one, summed over threads, None where the kernel does not tell.
+            `switches`: number of times that a thread was made to leave its CPU; `waited`: seconds for which threads
+            waited for a CPU, summed over threads, None if the kernel does not report it.
         """
         laps, (usual, busy) = self._by_lap(), self._usual or self.usual()
         gap = 0.0
@@ -116,7 +116,7 @@ class Watch:
                 gap += longer
         (asleep, switches, waiting), (slept, switched, before) = self._count(), self._counters
         waited = None if waiting is None or before is None else max(0.0, waiting - before)
-        # What a thread waits for a CPU is told as other load, or as throttled.
+        # A thread's wait for a CPU is reported as other load, or as throttled.
         gap -= waited or 0.0
         now = throttled(self._root)
         held = max((now[group] - then for group, then in self._throttled.items() if group in now), default=0.0)
@@ -138,11 +138,11 @@ class Watch:
         """Seconds for which the machine slept; involuntary switches; seconds for which threads waited for a CPU."""
         asleep, waiting = 0.0, None
         if hasattr(time, "CLOCK_BOOTTIME"):
-            # It moves while the machine sleeps, and the other clock does not.
+            # CLOCK_BOOTTIME moves while the machine sleeps, and CLOCK_MONOTONIC does not.
             asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
         with contextlib.suppress(OSError):
             for thread in os.listdir("/proc/self/task"):
-                # It may have ended.
+                # The thread may have ended.
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     delay = int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
                     waiting = (waiting or 0.0) + delay
@@ -152,9 +152,10 @@ class Watch:
 def watched(
     usual: tuple[float, float], calls: int, take: Callable[..., dict[str, Any]], *amounts: int
 ) -> dict[str, Any]:
-    """What a turn of so many calls answers, and for how many of its seconds the process was `held`.
+    """The answer of a turn of this many calls, with two more entries.
 
-    And `waited`: the share of its time for which threads waited for a CPU, None if unknown.
+    `held`: the seconds for which the process stood still, was throttled or suspended. `waited`: the share of the turn's
+    time for which threads waited for a CPU, None if unknown.
     """
     watch = Watch(usual)
     watch.lap(0)
@@ -166,5 +167,5 @@ def watched(
 
 
 def stood_still(told: dict[str, Any]) -> bool:
-    """Whether a pass that was told so should be made again. A quota holds back the next one, too."""
+    """True if a pass with these figures should be made again. A quota is no reason: it holds back the next one, too."""
     return bool(told["gap"] > 0 or told["suspended"] > _LEAST)

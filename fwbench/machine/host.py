@@ -32,20 +32,20 @@ def machine() -> Machine:
         memory=host_memory(),
         kernel=f"{platform.system()} {platform.release()}",
         power_limit=of_gpu.state().power_limit if of_gpu else None,
-        # A quota that all of its CPUs together do not reach is none.
+        # A quota that the process cannot reach with all of its CPUs is none.
         quota=quota if quota is not None and quota < len(affinity()) else None,
     )
 
 
 def cpus_near(gpus: Sequence[nvml.Gpu]) -> tuple[int, ...]:
-    """A logical CPU of each physical core that this process may use near these GPUs; all where nobody tells."""
+    """A logical CPU of each physical core that this process may use near these GPUs; of all if none is known."""
     mine = affinity()
     near = {cpu for gpu in gpus for cpu in gpu.near()}
     return physical_cores(mine & near or mine)
 
 
 def physical_cores(cpus: set[int], topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
-    """The lowest-numbered logical CPU of each physical core among `cpus`; all where the kernel does not tell."""
+    """The lowest-numbered logical CPU of each physical core among `cpus`; all of them if cores are unknown."""
     cores: dict[str, int] = {}
     for cpu in sorted(cpus):
         siblings = content(topology / f"cpu{cpu}" / "topology" / "thread_siblings_list")
@@ -56,7 +56,7 @@ def physical_cores(cpus: set[int], topology: Path = Path("/sys/devices/system/cp
 def versions(distributions: Iterable[str]) -> dict[str, str]:
     """Installed versions in this interpreter, by distribution; those not installed are left out.
 
-    Each is looked up once in a process, which takes a millisecond: what it has imported stays what it was, too.
+    A version is looked up, which takes a millisecond, once in a process: imported modules stay what they were, too.
     """
     installed = {name: _version(name) for name in distributions}
     return {name: version for name, version in installed.items() if version is not None}
@@ -78,21 +78,21 @@ def affinity() -> set[int]:
 
 
 def cpu_vendor() -> str:
-    """Who made the CPU, as it says itself: `GenuineIntel`, `AuthenticAMD`; elsewhere the architecture."""
+    """The CPU's vendor, as Linux reports it: `GenuineIntel`, `AuthenticAMD`; elsewhere the architecture."""
     return _cpuinfo("vendor_id") or platform.machine()
 
 
 def last_cache(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Bytes of the first CPU's largest cache, as the kernel tells them; 0 where it does not."""
+    """Bytes of the first CPU's largest cache, as the kernel reports it; 0 if it does not."""
     sizes = []
     for file in caches.glob("index*/size"):
         with contextlib.suppress(ValueError):
-            # 2048K.
+            # As in 2048K.
             sizes.append(int(content(file).removesuffix("K")) * 1024)
     return max(sizes, default=0)
 
 
 def _cpuinfo(name: str) -> str:
-    """What Linux says of the first CPU; empty where it does not."""
+    """The field of this name in /proc/cpuinfo, for the first CPU; empty if there is none."""
     lines = content(Path("/proc/cpuinfo")).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

@@ -1,4 +1,4 @@
-"""Other load: the share of the CPUs that somebody else used while we measured, and that our numbers suffer from."""
+"""Other load: the share of the CPUs that other processes used during a measurement, and its effect on the numbers."""
 
 import contextlib
 import itertools
@@ -13,22 +13,23 @@ from fwbench.machine.host import affinity
 from fwbench.record.files import content
 from fwbench.record.measurement import Metric, unavailable
 
-# Share of the CPUs below which the background of an idle machine stays, and of many CPUs the part of one: what keeps
-# half of one busy is a program. Beyond either, numbers are not the machine's.
+# The background of an idle machine uses less than this share of its CPUs and, if there are many, less than this part of
+# one CPU: whatever keeps half of one busy is a program. Beyond either limit, numbers are disturbed.
 _SHARE, _PART = 0.05, 0.5
 
-# So short a wait for a CPU, as a share of the time, changes no number.
+# Threads that wait for a CPU for less than this share of the time change no number.
 _WAITED = 0.01
 
-# What shares its CPUs evenly takes 1 / (1 - share) times as long. The load of bursts falls on some measurements whole,
-# so that it is this power of it: docs/method.md.
+# A program that shares its CPUs evenly takes 1 / (1 - share) times as long. A burst of load may fall on one measurement
+# as a whole, so that the factor may be this power of it: docs/method.md.
 _POWER = 5
 
-# How far the share of a CPU that others left may be wrong: the kernel counts hundredths of a second, and a pass lasts
-# about a second.
+# The error of the share of a CPU that others left: the kernel counts hundredths of a second, and a pass lasts about a
+# second.
 _UNSURE = 0.05
 
-# Seconds in which nobody else has computed: the kernel counts hundredths of them, of which a few are anybody's.
+# The CPUs are quiet if nobody else has computed for this many seconds. The kernel counts hundredths of a second
+# (ticks), of which a few are anybody's.
 _QUIET = 0.25
 _TICKS = 2
 
@@ -39,7 +40,7 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 
 @dataclass(frozen=True)
 class _Moment:
-    """What counters say.
+    """The readings of all counters at one moment.
 
     Attributes:
         clock: seconds of wall time.
@@ -52,14 +53,14 @@ class _Moment:
 
 
 class OtherLoad:
-    """Watches from its construction until `read`.
+    """Watches other load from its construction until `read`.
 
     Args:
-        cpus: to watch; default: those this process may run on.
+        cpus: the CPUs to watch; default: those this process may run on.
         clock: seconds of wall time.
         own: seconds of CPU time of this process and of those it started.
         stat: the kernel's counters.
-        device: that what is measured computes on.
+        device: the device that the measured program computes on.
     """
 
     def __init__(
@@ -76,13 +77,13 @@ class OtherLoad:
         self._moments = [self._now()]
 
     def lap(self) -> None:
-        """One thing that is measured is over, and another begins."""
+        """End one lap, that is one measured stretch, and begin another."""
         self._moments.append(self._now())
 
     def read(self) -> Metric:
-        """The share of the CPUs' time that other processes (or the hypervisor) took, from 0 to 1: of all laps the most.
+        """The share of the CPUs' time that other processes (or the hypervisor) took, from 0 to 1, in the worst lap.
 
-        Laps too short for the kernel's clock count as one.
+        If a lap is too short for the kernel's clock, all laps count as one.
         """
         moments = [*self._moments, self._now()]
         if any(end.clock - start.clock < _QUIET for start, end in itertools.pairwise(moments)):
@@ -92,9 +93,10 @@ class OtherLoad:
         return Metric(max(0.0, *itertools.starmap(self._share, itertools.pairwise(moments))), _SOURCE)
 
     def taken(self) -> tuple[float, float]:
-        """CPU seconds that there have been, and how many of them others took: 0 where this system does not tell.
+        """The CPU seconds that there have been, and those that others took: 0 if this system does not report them.
 
-        By the kernel's clock, others may seem to have taken some hundredths less than nothing; sums of many are right.
+        The kernel's clock is coarse: others may seem to have taken some hundredths of a second less than nothing, but
+        sums of many are right.
         """
         start, end = self._moments[0], self._now()
         there = (end.clock - start.clock) * self.cpus
@@ -102,12 +104,12 @@ class OtherLoad:
 
     @property
     def cpus(self) -> int:
-        """How many are watched."""
+        """The number of CPUs that are watched."""
         return len(self._cpus)
 
     @property
     def none(self) -> bool:
-        """Whether others have left the CPUs alone; also where this system does not tell."""
+        """True if no other process used the CPUs, or if this system does not report it."""
         share, elapsed = self.read().value, self._clock() - self._moments[0].clock
         ticks = _TICKS / os.sysconf("SC_CLK_TCK") / max(elapsed, _QUIET) / self.cpus
         return share is None or share <= busy(needed(self._device, self.cpus)) + ticks
@@ -132,34 +134,34 @@ class OtherLoad:
 
 
 def busy(cpus: int) -> float:
-    """The share of the time of so many CPUs beyond which other processes disturb what is measured on them."""
+    """The share of this many CPUs' time beyond which other processes disturb a measurement on them."""
     return min(_SHARE, _PART / cpus)
 
 
 def needed(device: str, cpus: int) -> int:
-    """On how many of so many CPUs other load is in the way of what computes on a device.
+    """The number of CPUs on which other load is in the way of a program that runs on a device.
 
-    A GPU's program is fed by a thread or two, for which any free CPU will do.
+    A GPU's program needs one of its CPUs: it is fed by a thread or two, for which any free CPU will do.
     """
     return cpus if device == "cpu" else 1
 
 
 def disturbs(share: float, cpus: int, waited: float | None = None, light: int = 1) -> bool:
-    """Whether other load of this share of the CPUs is in the way.
+    """True if other load of this share of the CPUs is in the way.
 
     Args:
-        cpus: as `needed` has them.
+        cpus: as `needed` returns them.
         waited: the share of the time for which threads of a GPU's program waited for a CPU; None: unknown.
-        light: how many times as much load is borne.
+        light: the factor by which more load is accepted.
     """
     return share > light * busy(cpus) and (waited is None or waited > _WAITED)
 
 
 def lengthened(share: float, cpus: int = 1, waited: float | None = None) -> float:
-    """How many times as long other load of this share of the CPUs can make a time take; 1 where it is nobody's load.
+    """The factor by which other load of this share of the CPUs can lengthen a time; 1 if the load does not disturb.
 
-    All of it may lie on one of the CPUs, and a program whose threads wait for each other is as slow as the slowest. Of
-    a GPU's program it is known how long its threads waited for a CPU, which is all that others can have cost.
+    All of the load may lie on one CPU, and a program whose threads wait for each other is as slow as the slowest. The
+    time for which a GPU's program waited for a CPU is known, and others can have cost it no more than that.
 
     Args:
         cpus, waited: as in `disturbs`.
@@ -178,10 +180,10 @@ def wait_for_quiet(
     """Wait until others leave the CPUs alone.
 
     Args:
-        patience: seconds that this may take.
+        patience: the most seconds to wait.
 
     Returns:
-        Whether they do.
+        True if they do.
     """
     waited = 0.0
     while waited < patience:
@@ -194,7 +196,7 @@ def wait_for_quiet(
 
 
 def family_time(root: int | None = None, proc: Path = Path("/proc")) -> float:
-    """Seconds of CPU time of a process, its living descendants, and whoever of them has ended and been waited for.
+    """CPU seconds of a process, of its living descendants, and of descendants that have ended and been waited for.
 
     Loaders that decode images and compilers that a framework starts are not other load.
     """
@@ -208,18 +210,18 @@ def family() -> set[int]:
 
 
 def _family(root: int | None, proc: Path) -> dict[int, list[str]]:
-    """What the kernel says of a process (default: this one) and of each living descendant, by number.
+    """The fields of /proc/PID/stat for a process (default: this one) and each living descendant, by process number.
 
-    Each thread's children are asked for, which distributions' kernels list (CONFIG_PROC_CHILDREN): to read all of a
-    machine's hundreds of processes, before and after what is timed, would take many milliseconds of every benchmark.
+    Children are read from the list of each thread, which distributions' kernels have (CONFIG_PROC_CHILDREN). To read
+    all of a machine's hundreds of processes before and after each timing would cost every benchmark many milliseconds.
     """
     told: dict[int, list[str]] = {}
     left = [os.getpid() if root is None else root]
     while left:
         number = left.pop()
-        # It may have ended, or the system may have no /proc.
+        # The process may have ended, or the system may have no /proc.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # After the name, which may hold anything and ends with the last parenthesis (Linux, proc_pid_stat(5)).
+            # Those after the name, which may hold anything and ends at the last parenthesis (Linux, proc_pid_stat(5)).
             told[number] = _content(f"{proc}/{number}/stat").rpartition(")")[2].split()
             for thread in os.listdir(f"{proc}/{number}/task"):
                 left += map(int, _content(f"{proc}/{number}/task/{thread}/children").split())
@@ -227,6 +229,6 @@ def _family(root: int | None, proc: Path) -> dict[int, list[str]]:
 
 
 def _content(path: str) -> str:
-    # Quicker than by way of a buffer and a decoder.
+    # Faster than through a buffer and a decoder.
     with open(path, "rb", buffering=0) as file:
         return file.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The GPU as NVML knows it: what it is, what it has drawn, what a process holds. No framework needed."""
+"""The GPU through NVML, without a framework: its name, energy and state, and the memory that a process holds."""
 
 import contextlib
 import os
@@ -13,8 +13,8 @@ from fwbench.machine.oom import host_memory
 from fwbench.record.files import content
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 
-# NVML's bits of what holds the clocks down (nvml.h, nvmlClocksEventReasons), less those that slow nothing down against
-# anybody's will: idle (0x1), clocks that somebody has set for applications (0x2) or for a display (0x100).
+# NVML's bits of the reasons that hold the clocks down (nvml.h, nvmlClocksEventReasons), less those that are no
+# throttling: idle (0x1), and clocks that somebody has set for applications (0x2) or for a display (0x100).
 THROTTLE_REASONS = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -24,8 +24,9 @@ THROTTLE_REASONS = {
     0x80: "hardware power brake",
 }
 
-# NVML's counters of nanoseconds since the driver was loaded in which each of these has held the clocks down (nvml.h,
-# NVML_FI_DEV_*). Older drivers count heat as one (75), newer ones what software (269) and hardware (270) do about it.
+# NVML's counters (nvml.h, NVML_FI_DEV_*) of the nanoseconds since the driver was loaded in which each reason has held
+# the clocks down. Older drivers have one counter for heat (75), newer ones two, for what software (269) and hardware
+# (270) do about it.
 _HELD = {
     74: "power cap",
     75: "thermal limit",
@@ -36,7 +37,7 @@ _HELD = {
 }
 _HARDWARE = ("hardware thermal slowdown", "hardware power brake")
 
-# In NVML's bits of CPUs: words of 64, enough for the largest machines.
+# Words of 64 bits in NVML's set of CPUs, enough for the largest machines.
 _WORDS = 32
 
 # nvml.h, nvmlComputeMode_t.
@@ -48,12 +49,12 @@ class Gpu:
     """One NVIDIA GPU.
 
     Attributes:
-        handle: what computes: a GPU, or a slice of one (MIG).
-        whole: the GPU itself, which alone has clocks, a power limit and a temperature.
+        handle: NVML's handle of what computes: a GPU, or a slice of one (MIG).
+        whole: the handle of the GPU itself, which alone has clocks, a power limit and a temperature.
         driver: its version.
-        cuda: major and minor version of the newest CUDA that the driver supports; None where NVML finds no libcuda,
+        cuda: major and minor version of the newest CUDA that the driver supports; None if NVML finds no libcuda,
             without which nothing computes.
-        memory: in bytes; the host's where the GPU computes in that (unified memory, as in a GB10).
+        memory: in bytes; the host's memory if the GPU computes in it (unified memory, as in a GB10).
     """
 
     handle: Any
@@ -113,7 +114,7 @@ class Gpu:
     def held(self) -> dict[str, float]:
         """Seconds since the driver was loaded in which each of `THROTTLE_REASONS` has held the clocks down.
 
-        Without those that the driver does not count: a reason that it knows by no counter, and all on an older GPU.
+        Reasons that the driver does not count are left out: those without a counter, and all on an older GPU.
         """
         import pynvml
 
@@ -122,27 +123,27 @@ class Gpu:
             if each.nvmlReturn == pynvml.NVML_SUCCESS:
                 reason = _HELD[each.fieldId]
                 told[reason] = max(told.get(reason, 0.0), each.value.ullVal / 1e9)
-        # A hardware slowdown is either of these.
+        # A hardware slowdown is either of these two.
         if len(either := [told[name] for name in _HARDWARE if name in told]) == len(_HARDWARE):
             told["hardware slowdown"] = max(either)
         return told
 
     def near(self) -> set[int]:
-        """The CPUs of the GPU's NUMA node; empty where the driver does not tell."""
+        """The CPUs of the GPU's NUMA node; empty if the driver does not report them."""
         import pynvml
 
         words = _told(pynvml.nvmlDeviceGetCpuAffinity, self.whole, _WORDS) or ()
         return {64 * index + bit for index, word in enumerate(words) for bit in range(64) if word >> bit & 1}
 
     def process_memory(self, pid: int) -> int | None:
-        """Bytes of GPU memory that a process holds, its context included; None where the driver does not tell."""
+        """Bytes of GPU memory that a process holds, its context included; None if the driver does not report it."""
         import pynvml
 
         running = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
         return next((process.memory for process in running or () if process.pid == pid), None)
 
 
-# What fwbench asks of a GPU, by the rest of NVML's names, with what stands behind the handle (nvml.h).
+# NVML's queries of a GPU, by the rest of their names, with the arguments behind the handle (nvml.h).
 _ASKED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("Name", "MemoryInfo", "MigMode", "NumGpuCores", "CudaComputeCapability"), ()),
     **dict.fromkeys(("EnforcedPowerLimit", "PowerManagementDefaultLimit", "PowerUsage", "TotalEnergyConsumption"), ()),
@@ -154,7 +155,7 @@ _ASKED: Mapping[str, tuple[Any, ...]] = {
 
 
 def answers() -> dict[str, Any]:
-    """All that NVML answers to what fwbench asks, errors included, in words: for somebody who cannot ask it."""
+    """NVML's answers to all queries of fwbench, errors included, as text: for readers without this machine."""
     try:
         import pynvml
 
@@ -166,7 +167,7 @@ def answers() -> dict[str, Any]:
     def told(name: str, *given: Any) -> str:
         try:
             answer = getattr(pynvml, f"nvml{name}")(*given)
-        except Exception as error:  # one that an older pynvml lacks, too
+        except Exception as error:  # also if an older pynvml lacks the function
             return f"{type(error).__name__}: {error}"
         return str([str(each) for each in answer] if isinstance(answer, list | Array) else answer)
 
@@ -182,21 +183,21 @@ def answers() -> dict[str, Any]:
 
 
 def _processes(query: Callable[[Any], Any], handle: Any) -> tuple[AcceleratorProcess, ...] | None:
-    """The processes that NVML lists, None where it does not tell.
+    """The processes that NVML lists; None if it has no list.
 
     Args:
-        query: a function of NVML's with its version: the one without raises what is no NVMLError where a driver is too
-            old for it.
+        query: a function of NVML's with a version in its name. The one without raises another error than NVMLError if a
+            driver is too old for it.
     """
     running = _told(query, handle)
     if running is None:
         return None
-    # In a container the driver may give 0, and a process that is listed has a context at least.
+    # In a container the driver may report 0 bytes, but a listed process has a context at least.
     return tuple(AcceleratorProcess(process.pid, process.usedGpuMemory or None) for process in running)
 
 
 def _told(query: Callable[..., Any], *arguments: Any) -> Any:
-    """NVML's answer, None where it has none."""
+    """NVML's answer to a query; None if it has none."""
     import pynvml
 
     try:
@@ -206,7 +207,7 @@ def _told(query: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def visible(most: int) -> list[Gpu]:
-    """The GPUs that CUDA would use, in its order, up to so many; empty where there is none."""
+    """The GPUs that CUDA would use, in CUDA's order, this many at most; empty if there is none."""
     gpus: list[Gpu] = []
     while len(gpus) < most and isinstance(gpu := find(number=len(gpus)), Gpu):
         gpus.append(gpu)
@@ -214,20 +215,20 @@ def visible(most: int) -> list[Gpu]:
 
 
 def find(root: Path = Path("/"), number: int = 0) -> Gpu | Absent:
-    """The first GPU that CUDA would use, or why there is none.
+    """The first GPU that CUDA would use, or the reason why there is none.
 
     `CUDA_VISIBLE_DEVICES` is honoured as CUDA does: empty or -1 hides all GPUs.
 
     Args:
         root: of the file system, where Linux shows a GPU whose driver does not answer.
-        number: of a further GPU, from 1, as CUDA counts those that are visible.
+        number: for a further GPU, its number among the visible ones, as CUDA counts; from 1.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     listed = [str(number)] if named is None else [each.strip() for each in named.split(",")]
     if listed[0] in ("", "-1"):
         return Absent("CUDA_VISIBLE_DEVICES hides every GPU", "`unset CUDA_VISIBLE_DEVICES`")
     if named is not None:
-        # CUDA takes none that follows upon one that it does not know.
+        # CUDA ignores all entries after one that it does not know.
         listed = listed[: next((index for index, each in enumerate(listed) if each in ("", "-1")), len(listed))]
         if number >= len(listed):
             return Absent(f"CUDA_VISIBLE_DEVICES names {len(listed)} of the machine's GPUs", "let it name more of them")
@@ -269,11 +270,11 @@ def find(root: Path = Path("/"), number: int = 0) -> Gpu | Absent:
 
 
 def _named(visible: str) -> Any:
-    """The GPU that CUDA was given the number, the UUID, or the beginning of the UUID of; numbers as CUDA counts."""
+    """The handle of the GPU with this number (as CUDA counts), this UUID, or this beginning of a UUID."""
     import pynvml
 
     if visible.isdigit():
-        # Raises where there are fewer.
+        # Raises an error if there are fewer GPUs.
         handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible))
         ordered = _as_cuda_counts()
         return ordered[int(visible)] if ordered else handle
@@ -285,9 +286,9 @@ def _named(visible: str) -> Any:
 def _as_cuda_counts() -> list[Any]:
     """All GPUs in CUDA's order: the fastest first unless CUDA_DEVICE_ORDER says otherwise, the others as on the bus.
 
-    Empty where the driver does not tell. How CUDA finds the fastest is not documented; its cores times their clock is
-    what distinguishes a card for a display from one that computes. Workers are given the chosen one's UUID, so that
-    what is measured is what the record names, whichever it is.
+    Empty if the driver does not report speeds. CUDA's way to find the fastest is not documented; the number of cores
+    times their clock tells a card for a display from one that computes. Workers get the UUID of the chosen GPU, so the
+    record names the GPU that was measured in any case.
     """
     import pynvml
 
@@ -315,16 +316,16 @@ def _memory(handle: Any) -> int:
 
 
 def _computing(handle: Any) -> Any:
-    """What CUDA computes on: of a GPU that is cut into slices (MIG) the first one, not the whole; None without any.
+    """The handle that CUDA computes on: the GPU, or its first slice if it is cut into slices (MIG); None without any.
 
-    A slice that is removed leaves its number free, so that the first one may bear any.
+    A removed slice leaves its number free, so that the first slice may have any number.
     """
     import pynvml
 
     try:
         mode, _ = pynvml.nvmlDeviceGetMigMode(handle)
     except pynvml.NVMLError:
-        return handle  # it cannot be cut, or is a slice itself
+        return handle  # the GPU cannot be cut, or is a slice itself
     if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
         return handle
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
@@ -334,7 +335,7 @@ def _computing(handle: Any) -> Any:
 
 
 def _whole(handle: Any) -> Any:
-    """The GPU that a slice is of; of a whole GPU itself."""
+    """The handle of the GPU that a slice belongs to; for a whole GPU, its own handle."""
     import pynvml
 
     whole = _told(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
@@ -349,7 +350,7 @@ def _cuda() -> tuple[int, int] | None:
 
 
 def _in_the_system(root: Path) -> bool:
-    """Whether Linux shows an NVIDIA GPU: on the PCI bus, or by the driver's files."""
+    """True if Linux shows an NVIDIA GPU: on the PCI bus, or by the driver's files."""
     for device in root.glob("sys/bus/pci/devices/*"):
         # NVIDIA's vendor number, and the class of display controllers (pci.ids).
         if content(device / "vendor") == "0x10de" and content(device / "class").startswith("0x03"):

@@ -1,4 +1,4 @@
-"""The host's memory, and whether the kernel has killed processes because it ran out (Linux's OOM killer)."""
+"""The host's memory, and the number of processes that Linux killed because it ran out (the OOM killer)."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def host_memory() -> int:
-    """Bytes; 0 where the system does not tell."""
+    """Bytes of the host's memory; 0 if the system does not report them."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
 
 
@@ -18,11 +18,11 @@ _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Kills:
-    """A counter of such kills.
+    """A reading of the kernel's counter of OOM kills.
 
     Attributes:
-        count: since the machine was started, or the control group made.
-        source: the file that tells.
+        count: kills since the machine was started, or the control group made.
+        source: the file that holds the counter.
     """
 
     count: int
@@ -30,7 +30,7 @@ class Kills:
 
 
 def kills(root: Path = Path("/")) -> Kills | None:
-    """How many there have been: in this process's control group, or else on the whole machine; None: nobody tells.
+    """The OOM kills in this process's control group, or else on the whole machine; None if no file counts them.
 
     Args:
         root: of the file system.
@@ -43,12 +43,12 @@ def kills(root: Path = Path("/")) -> Kills | None:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Where the kernel counts them: version 2 of control groups, version 1, the machine."""
+    """The files in which the kernel counts OOM kills: control groups of version 2 or version 1, then the machine."""
     groups = root / "sys/fs/cgroup"
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
-            # A container may see its own group as the root of all, and its path as the host's.
+            # A container may see its own group as the root of all groups, but the host's path of it.
             for place in (path.lstrip("/"), ""):
                 if not controllers:
                     yield groups / place / "memory.events"

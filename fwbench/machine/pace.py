@@ -1,4 +1,4 @@
-"""How fast two CPUs hand a number to each other: it tells where the host of a virtual machine has put them.
+"""The time in which two CPUs hand a number to each other, which shows where the host of a virtual machine put them.
 
 A host moves them now and then, for seconds to minutes, to cores that share less cache. A program with a thread on each
 then takes 1.2 to 1.5 times as long, one framework's program longer than another's, while one thread alone and the
@@ -14,14 +14,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-# Each reading is the fastest of so many batches of so many hand-overs there and back, a quarter of a millisecond in
-# all; before them the other CPU awakes.
+# Each reading is the fastest of this many batches of this many hand-overs there and back, a quarter of a millisecond in
+# all. Further hand-overs before them wake the other CPU.
 _BATCHES, _HANDED = 4, 50
 _AWAKENING = 50
 # The most looks at the number until it has come back: a tenth of a second.
 _LOOKS = 1_000_000
 
-# Between readings it waits for a byte, without using its CPU.
+# The program on the other CPU. Between readings it waits for a byte, without using its CPU.
 _OTHER = """
 import mmap, os, sys
 file, cpu, turns = map(int, sys.argv[1:])
@@ -38,9 +38,9 @@ while os.read(0, 1):
 
 
 class Pace:
-    """Measures how fast the first two of these CPUs hand a number to each other, while it is entered.
+    """Measures how fast the first two of these CPUs hand a number to each other, within its context.
 
-    Where a process cannot choose its CPU, or has one alone, nothing is measured. The process on the other CPU ends with
+    If a process cannot choose its CPU, or has only one, nothing is measured. The process on the other CPU ends with
     this one.
     """
 
@@ -80,7 +80,7 @@ class Pace:
         self._stack.close()
 
     def read(self) -> float | None:
-        """Seconds of a hand-over there and back; None where that cannot be measured."""
+        """Seconds of a hand-over there and back; None if they cannot be measured."""
         if not self._cpus:
             return None
         own = os.sched_getaffinity(0)

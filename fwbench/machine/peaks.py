@@ -1,8 +1,8 @@
-"""What the vendor's documents promise of known GPUs, by the name that the driver gives them.
+"""Peaks of known GPUs, from the vendor's documents, by the name that the driver gives them.
 
-Peaks are dense: where a data sheet states them with sparsity, half of that. `fp32` is IEEE float32, which tensor cores
-do not compute; float32 sums where the data sheet has several kinds. A CPU's vendor publishes no such figure: its clock
-under wide vector instructions depends on how many cores run them.
+Peaks are dense: if a data sheet states them with sparsity, half of that. `fp32` is IEEE float32, which tensor cores do
+not compute. If the data sheet has several kinds of sums, the peaks are those with float32 sums. A CPU's vendor
+publishes no such figure: its clock under wide vector instructions depends on how many cores run them.
 """
 
 import re
@@ -26,7 +26,7 @@ class Peaks:
 
 
 def peaks(accelerator: str) -> Peaks | None:
-    """A GPU's peaks, None of one that is not listed: nobody guesses from a similar name."""
+    """A GPU's peaks; None if it is not listed, as a similar name proves nothing."""
     return next((peaks for name, peaks in _KNOWN if re.fullmatch(name, accelerator)), None)
 
 

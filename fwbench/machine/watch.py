@@ -1,4 +1,4 @@
-"""How the GPU stands while we measure, and who else is on it."""
+"""Watches the GPU's state during a measurement, and the other processes on it."""
 
 import dataclasses
 import time
@@ -10,20 +10,20 @@ from fwbench.machine.nvml import Gpu
 from fwbench.record.machine import AcceleratorProcess
 from fwbench.record.measurement import Moment
 
-# Seconds after which the utilisation tells nothing of a process that has ended before: it is the share of a period of a
-# second at most (nvml.h, nvmlUtilization_t). And between two looks meanwhile.
+# Seconds after which the utilisation no longer includes a process that has ended: it is the share of a period of a
+# second at most (nvml.h, nvmlUtilization_t). And seconds between two readings meanwhile.
 _PERIOD, _BETWEEN = 1.2, 0.1
 
 
 class Watch:
     """Notes the GPU's state at moments of a measurement; in between it does nothing, so it disturbs nothing.
 
-    Whoever is on the GPU at the first moment, before our processes use it, is somebody else. Afterwards these are among
-    those that the driver names. In a container they may bear numbers there that nobody here knows: then as many as
-    compute for us, of those that have come since the first moment, are taken for them.
+    A process on the GPU at the first moment, before our processes use it, is somebody else's. Later the driver lists
+    our processes, too. In a container it may list them under unknown numbers: then the first newcomers since the first
+    moment, as many as `computing`, are taken for ours.
 
     Args:
-        gpu: that is measured; where there is none, nothing is noted.
+        gpu: the GPU that is measured; a text if there is none, and nothing is noted.
         ours: numbers of this process and of those that it started.
         sleep: lets seconds pass.
         clock: seconds of wall time.
@@ -44,12 +44,12 @@ class Watch:
         self._first: set[int] | None = None
         self._aliases: set[int] = set()
         self._clock, self._computing = clock, computing
-        # When it was last looked at, and for how many seconds the clocks had been held down by then.
+        # The time of the last note, and the seconds for which each reason had held the clocks down by then.
         self._last: tuple[float, dict[str, float]] = (0.0, {})
         self.moments: list[Moment] = []
 
     def note(self, when: str, *, timed: bool = False) -> None:
-        """Note the state.
+        """Note the GPU's state now.
 
         Args:
             when: in words, for the record.
@@ -59,7 +59,7 @@ class Watch:
             return
         state = self._gpu.state()
         waited = 0.0
-        # The process before this one may have computed, while others hold memory for a screen.
+        # The utilisation may be that of the process before this one, and the memory be held for a screen.
         while not self.moments and computes(state) and (state.used_memory or 0) > HELD and waited < _PERIOD:
             self._sleep(_BETWEEN)
             waited += _BETWEEN
@@ -73,7 +73,7 @@ class Watch:
         now, counted = self._last = self._clock(), gpu.held()
         if not timed or now <= then:
             return dict.fromkeys(counted, 0.0)
-        # A counter may begin anew.
+        # A counter may begin again from 0.
         shares = {reason: (seconds - before.get(reason, seconds)) / (now - then) for reason, seconds in counted.items()}
         return {reason: min(1.0, max(0.0, share)) for reason, share in shares.items()}
 

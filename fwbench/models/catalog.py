@@ -119,7 +119,7 @@ CATALOG = {
             source="Touvron et al., arXiv:2302.13971, with grouped queries; defined here, see docs/models.md",
             proof_axes={"length": 16},
         ),
-        # Nothing to compute: prices the harness.
+        # It computes nothing, and prices the harness.
         Model("noop", title="no-op", inputs=normal(1), classes=1, parameters=0, macs=0, source="harness"),
     )
 }

@@ -15,12 +15,12 @@ from fwbench.models.model import Model
 from fwbench.record import files
 from fwbench.text import line
 
-# The format's names of numbers of floating point. bfloat16 is the upper half of a float32.
+# The format's names of floating-point types. bfloat16 is the upper half of a float32.
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def find(model: Model) -> Path:
-    """Where the model's checkpoint lies: its path below the first folder of `sys.path` that has it.
+    """The path of the model's checkpoint, below the first folder of `sys.path` that has it.
 
     The project's root is one of these folders wherever its modules are imported.
 
@@ -35,7 +35,7 @@ def find(model: Model) -> Path:
 
 
 def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
-    """The weights in the model's checkpoint as float32. What else the file holds is passed over.
+    """The weights in the model's checkpoint as float32. Other contents of the file are ignored.
 
     Args:
         shapes: canonical name to canonical shape of every weight of the reference's network.
@@ -66,10 +66,10 @@ def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArr
 
 
 def _read(data: bytes) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Name and numbers of each tensor of floating point.
+    """Name and numbers of each floating-point tensor.
 
-    By hand, as safetensors.numpy has no bfloat16. The format (https://github.com/huggingface/safetensors): the header's
-    length in 8 bytes, the header in JSON, and the numbers, at the offsets that the header names, without holes.
+    Read by hand, as safetensors.numpy has no bfloat16. The format (https://github.com/huggingface/safetensors): the
+    header's length in 8 bytes, the header in JSON, and the numbers, at the offsets that the header names, without holes.
 
     Raises:
         ValueError, KeyError, TypeError, RecursionError: the file is damaged, or in another format.
@@ -101,7 +101,7 @@ def _read(data: bytes) -> Iterator[tuple[str, NDArray[np.float32]]]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, of which a reader must not take one value for another."""
+    """An object of JSON in which each name occurs once, so that its values are unambiguous."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError(f"its header has two values under one name, of {len(pairs)}")

@@ -1,4 +1,4 @@
-"""Objects named by an import path, `package.module:name`, and what is wrong with a path in one sentence."""
+"""Objects named by an import path, `package.module:name`, and the errors of a wrong path in one sentence."""
 
 import difflib
 import importlib
@@ -25,7 +25,7 @@ def split(path: str) -> tuple[str, str]:
     """Module and name of an import path.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no import path.
     """
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
@@ -63,13 +63,13 @@ def load(path: str) -> Any:
 
 
 def arguments(builder: Callable[..., Any], sizes: Mapping[str, int]) -> dict[str, int]:
-    """The axes of a model for which a builder has parameters."""
+    """The sizes of those axes of a model for which a builder has parameters."""
     known = parameters(builder) or {}
     return {axis: size for axis, size in sizes.items() if axis in known}
 
 
 def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """The parameters of a call by name; None where Python cannot tell, as of many functions in C."""
+    """The parameters of a call by name; None if Python does not know them, as for many functions in C."""
     # A metaclass may have a call of its own that passes all arguments on, as Flax NNX's has.
     passed_on = inspect.isclass(builder) and type(builder).__call__ is not type.__call__
     try:
@@ -84,8 +84,8 @@ def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter] | No
 def described(error: BaseException) -> str:
     """An exception in half a sentence: its type, its first line, and the line of code that raised it.
 
-    That is the last line of the user's own project where there is one: what it called in a package or in Python's
-    library is further from what has to change.
+    The line is the last one in the user's own project, if there is one: a line in a package or in Python's library is
+    further from the code that has to change.
     """
     frames = traceback.extract_tb(error.__traceback__)
     lines = [line for line in _STYLE.sub("", str(error)).splitlines() if line.strip()]

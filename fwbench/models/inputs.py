@@ -1,4 +1,4 @@
-"""What a model takes: shape, element type and distribution of each input, and how a batch of it is drawn."""
+"""The inputs of a model: shape, element type and distribution of each, and the drawing of a batch."""
 
 import zlib
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Input:
         dtype: `float32`, `int32`, `int64` or `bool`. Only `float32` follows the workload's precision.
         draw: the distribution of its elements: standard normal, uniform from `low` to `high`, whole numbers from `low`
             up to and without `high`, or `low` everywhere.
-        low, high: of the distribution, where it has them.
+        low, high: of the distribution, if it has them.
         image: whether the shape is (height, width, channels), which each framework gets in its own layout.
 
     Raises:
@@ -99,12 +99,12 @@ def uniform(*shape: int | str, low: float = 0.0, high: float = 1.0) -> Input:
 
 
 def ones(*shape: int | str, dtype: str = "float32") -> Input:
-    """Ones everywhere, as an attention mask that hides nothing has."""
+    """Ones everywhere, as in an attention mask that hides nothing."""
     return Input(shape, dtype, "constant", 1)
 
 
 def too_large(inputs: Mapping[str, Input]) -> str:
-    """What to try where a network finds no row for a number; empty for inputs without whole numbers."""
+    """Advice for a network that finds no row for a number of its inputs; empty for inputs without whole numbers."""
     high = max((int(each.high) for each in inputs.values() if each.draw == "integers"), default=0)
     return f"; its inputs hold numbers up to {high - 1}: has every table of the network that many rows?" if high else ""
 
@@ -113,7 +113,7 @@ def draw(inputs: Mapping[str, Input], batch_size: int, seed: int, axes: Mapping[
     """A batch of each input, the same in every process and for every framework.
 
     Returns:
-        By the input's name an array of shape (batch_size, *sizes); images are batch x height x width x channels.
+        For each input's name an array of shape (batch_size, *sizes); images are batch x height x width x channels.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a model is to fwbench: import paths to its networks, and what goes into and comes out of them."""
+"""The description of a model: import paths to its networks, their inputs, and the place of their output."""
 
 import itertools
 import re
@@ -24,7 +24,7 @@ class Model:
     """A model that one or several frameworks can build.
 
     A framework's network is named by an import path, `package.module:name`, so that pytest's process need not import
-    it. What the path names is a class or a factory, which is called without arguments but for axes of the same name
+    it. The path names a class or a factory, which is called without arguments but for axes of the same name
     (and `rngs` in Flax NNX, `key` in Equinox); an object with `init` and `apply`; or a plain function of the inputs.
 
     Args:
@@ -33,7 +33,7 @@ class Model:
             keyword arguments.
         axes: sizes that inputs and builders refer to by name. A tuple of values makes a parameter of the benchmarks,
             which is part of their ids; a single number is fixed.
-        output: where the output lies in what the network returns: an index, a key or an attribute, or one of these by
+        output: the place of the output in what the network returns: an index, a key or an attribute, or one of these by
             framework. Default, also for frameworks that are not named: it returns an array.
         loss: `cross_entropy` over the output's last axis, `mse`, or import paths by framework to functions that return
             a scalar, of the output and, where there are any, the targets.
@@ -41,7 +41,7 @@ class Model:
             numbers of the output's shape for `mse`, nothing for a loss of your own.
         weights: how another framework's names become the reference's: regular expressions and their replacements, tried
             in order on every name, or the import path of a function from its weights by name to the reference's.
-        tolerance: largest relative error that a proof in float64 admits, by quantity, where the usual one does not fit:
+        tolerance: largest relative error that a proof in float64 admits, by quantity, if the usual one does not fit:
             `output`, `loss`, `gradients`, `statistics`, `sgd`, `adam`.
         title: for readers. Default: the name.
         classes, parameters, macs: published figures: length of the logits, count of trainable numbers, and
@@ -50,17 +50,17 @@ class Model:
         source: of the definition and of the figures.
         conv, linear: rules by which `fwbench.models.weights` draws these layers' weights.
         published: whether torchvision publishes weights under the model's name.
-        proof_axes: values of axes in proofs that differentiate, where the usual ones would take too long.
+        proof_axes: values of axes in proofs that differentiate, if the usual ones would take too long.
         proof_batch: samples in proofs in training mode. Default: 8 for a network with running statistics, else 2.
         checkpoint: a file in the format safetensors, by its path from the project's root, with weights under the
             reference's names: the networks are compared at these too.
         state: import paths by framework to functions that make the empty state of a batch, such as a cache: any tree of
             arrays. A function gets `batch_size` and those of the axes that its signature names. With a state the
-            network's call takes it as `state` and returns the pair (output, state); without one, where `state` is
-            None, it computes the whole sequence at once, and returns a pair, too.
+            network's call takes it as `state` and returns the pair (output, state); without one (`state`
+            is None) it computes the whole sequence at once, and returns a pair, too.
         train_step: import paths by framework to training steps of the user's own, with which `train_step` measures in
-            place of fwbench's. A step takes a state and a batch (a dict of the inputs by name, `inputs` where there is
-            only one, and of `targets` where the model declares any) and returns the pair (state, metrics).
+            place of fwbench's. A step takes a state and a batch (a dict of the inputs by name, `inputs` if there is
+            only one, and of `targets` if the model declares any) and returns the pair (state, metrics).
         train_state: import paths by framework to functions that make such a step's state of the network.
         networks: import paths by framework: `torch="mine.net:Net", jax="mine.flax_net:Net"`. Several networks in one
             framework have names: `torch={"eager": "mine.net:Net", "fused": "mine.fused:Net"}`. Each is measured, in
@@ -68,7 +68,7 @@ class Model:
             names that all of them have.
 
     Raises:
-        ValueError: something of this makes no sense; the sentence says what.
+        ValueError: an argument makes no sense; the sentence says which, and why.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Model:
         **networks: str | Mapping[str, str],
     ) -> None:
         self.name = name
-        # One network in each framework; and all of them, by name, where there are several.
+        # One network in each framework; and all of them, by name, if there are several.
         self.networks = {
             framework: given if isinstance(given, str) else next(iter(given.values()), "")
             for framework, given in networks.items()
@@ -231,7 +231,7 @@ class Model:
         return next((size for size in firsts if isinstance(size, str)), "")
 
     def output_of(self, framework: str) -> str | int | None:
-        """Where the output lies in what a framework's network returns; None if it returns an array."""
+        """The place of the output in what a framework's network returns; None if it returns an array."""
         return self.output.get(framework) if isinstance(self.output, dict) else self.output
 
     def sweep(self) -> list[tuple[tuple[str, int], ...]]:
@@ -258,7 +258,7 @@ class Model:
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON primitives."""
         fields = {name: value for name, value in vars(self).items() if name not in ("inputs", "targets", "variants")}
-        # Left out where they are empty, so that the proofs of models without them still hold.
+        # Left out if they are empty, so that the proofs of models without them still hold.
         for name in ("state", "train_step", "train_state"):
             if not fields[name]:
                 del fields[name]

@@ -1,4 +1,4 @@
-"""The array that a model computes, out of what its network returns: an array, a tuple, a dict, or an object."""
+"""Finds the array that a model computes in what its network returns: an array, a tuple, a dict, or an object."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
 
 
 def contents(returned: Any) -> str:
-    """A returned value in a few words, with what a selector could name in it."""
+    """A returned value in a few words, with the parts that a selector could name."""
     if isinstance(returned, Mapping):
         return f"a {type(returned).__name__} with the keys {', '.join(map(repr, returned))}"
     if isinstance(returned, (tuple, list)):

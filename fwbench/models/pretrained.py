@@ -16,7 +16,7 @@ from fwbench.models.model import Model
 
 
 def path(model: Model) -> Path:
-    """Where the model's weights are kept: under `FWBENCH_CACHE`, else the user's cache folder."""
+    """The file of the model's weights: under `FWBENCH_CACHE`, else under the user's cache folder."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = os.environ.get("FWBENCH_CACHE") or Path(cache) / "fwbench"
     return Path(folder) / "pretrained" / f"{model.name}.safetensors"
@@ -40,7 +40,7 @@ def load(model: Model) -> dict[str, NDArray[np.float32]]:
 
 
 def save(model: Model, weights: Mapping[str, NDArray[Any]]) -> Path:
-    """Keep the weights; a file appears whole or not at all."""
+    """Store the weights in their file, which appears whole or not at all."""
     from safetensors.numpy import save_file
 
     target = path(model)

@@ -1,4 +1,4 @@
-"""The project that a run measures: where its modules lie, and its models by name."""
+"""The project that a run measures: the folders of its modules, and its models by name."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -42,12 +42,12 @@ class Project:
 def complete(model: Model, lane: str = "") -> Model:
     """The model as a lane runs it: with one network in each framework.
 
-    Of several in a framework it is the one that the lane names, or else the first. In frameworks for which the model
-    names none itself, it has those of installed lanes.
+    If the model has several networks in a framework, the one that the lane names is taken, or else the first. In
+    frameworks for which the model names none itself, it has those of installed lanes.
 
     Args:
-        lane: that the model is run in: the networks of other derived lanes are left out, as an interpreter that lacks
-            their packages would take them for the model's own.
+        lane: the lane that runs the model. The networks of other derived lanes are left out, as an interpreter that
+            lacks their packages would take them for the model's own.
     """
     # The model's own networks come first, to keep their order, and again last, to win.
     networks = model.networks | lanes.networks(model.name) | model.networks
@@ -63,13 +63,13 @@ def complete(model: Model, lane: str = "") -> Model:
 
 
 def is_further(model: Model, lane: str) -> bool:
-    """Whether a lane runs another network than the one that stands for its framework in proofs."""
+    """True if a lane runs another network than the one that stands for its framework in proofs."""
     named = list(model.variants.get(lanes.LANES[lane].source, {}))
     return bool(lanes.network(lane)) and lanes.network(lane) != named[0]
 
 
 def proved_as(model: Model, lane: str) -> Model:
-    """The model as proofs of a lane's network have it; with a further network its name is `block+torch.fused`."""
+    """The model in proofs of a lane's network; with a further network its name is, for example, `block+torch.fused`."""
     whole = complete(model, lane)
     if not is_further(model, lane):
         return whole
@@ -80,8 +80,8 @@ def proved_as(model: Model, lane: str) -> Model:
 def proofs(model: Model) -> list[tuple[Model, str]]:
     """Each proof that a model can have: the model as `proved_as` has it, and the framework that is the candidate.
 
-    A network that is a further one in its framework is proved as the first one is. So one in the reference's framework
-    is the reference of its proofs.
+    A further network in a framework is proved as the first one is. So a further network in the reference's framework
+    is the reference of its own proofs.
     """
     first = complete(model)
     pairs = [(first, candidate) for candidate in provable(first)]
@@ -94,7 +94,7 @@ def proofs(model: Model) -> list[tuple[Model, str]]:
 
 
 def unknown_network(models: Iterable[Model], lane: str) -> str:
-    """Why a lane can run none of these models: half a sentence; empty if it names no network, or one that there is."""
+    """Half a sentence on why a lane can run none of these models; empty if it names no network, or one that exists."""
     name, framework = lanes.network(lane), lanes.LANES[lane].source
     known = dict.fromkeys(name for model in models for name in model.variants.get(framework, {}))
     if not name or name in known:
@@ -104,6 +104,6 @@ def unknown_network(models: Iterable[Model], lane: str) -> str:
 
 
 def provable(model: Model) -> list[str]:
-    """The frameworks whose networks a proof holds against the reference's: those of a complete model's own."""
+    """The frameworks whose networks a proof compares with the reference's: those of a complete model, none derived."""
     derived = {lane.framework for lane in lanes.LANES.values() if lane.derived}
     return [framework for framework in model.networks if framework not in {model.reference, *derived}]

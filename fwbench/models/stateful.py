@@ -1,7 +1,7 @@
-"""A model with a state, such as a cache: what a call takes of the sequence, and what fills the state before it.
+"""A model with a state, such as a cache: the steps of a sequence that a call takes, and those that fill the state.
 
 The sequence's axis is the first size of an input of the model. Its value is a prompt's length in mode `prefill`, and
-in mode `decode` the depth, which is how many steps of the sequence the state holds when a call begins.
+in mode `decode` the depth: the number of steps of the sequence that the state holds when a call begins.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from fwbench.record.workload import STATEFUL, Workload
 
 Batch = dict[str, NDArray[Any]]
 
-# The parameter of a network's call that takes the state, and the one of the state's builder that takes the batch.
+# The parameter of a network's call that takes the state, and the one of the state's builder that takes the batch size.
 STATE, BATCH_SIZE = "state", "batch_size"
 
 
@@ -47,7 +47,7 @@ def filling(model: Model, workload: Workload) -> Batch | None:
 
 
 def part(model: Model, batch: Mapping[str, Any], steps: slice) -> dict[str, Any]:
-    """These steps of the sequence; an input without the sequence's axis as a whole."""
+    """These steps of each input; an input without the sequence's axis is left whole."""
     return {
         name: array[:, steps] if model.inputs[name].shape[:1] == (model.sequence,) else array
         for name, array in batch.items()
@@ -79,7 +79,7 @@ def divided(model: Model, framework: str, returned: Any) -> tuple[Any, Any]:
     """The output and the state in what a network's call with a state returned.
 
     Raises:
-        ModelError: it is no pair.
+        ModelError: the network returned no pair.
     """
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise ModelError(
@@ -90,7 +90,7 @@ def divided(model: Model, framework: str, returned: Any) -> tuple[Any, Any]:
 
 
 def lacking(model: Model, workload: Workload, framework: str) -> str | None:
-    """Why a framework cannot run the workload with the model's state, as one sentence; None if it can."""
+    """The reason why a framework cannot run the workload with the model's state, in one sentence; None if it can."""
     if workload.mode not in STATEFUL:
         return None
     if framework not in model.state:

@@ -40,7 +40,7 @@ Weights = dict[str, NDArray[np.float32]]
 
 
 class Lazy(Mapping[str, NDArray[Any]]):
-    """Arrays that are computed one by one when they are asked for: to allocate all of them at once takes a second.
+    """Arrays that are computed one by one when they are read: to allocate all of them at once takes a second.
 
     Args:
         make: computes an array by its name.
@@ -74,16 +74,16 @@ def draw(
         The float32 array of each name.
     """
     scale = _calibrated().get(model.name, {}) if batch_norm_scale is None else batch_norm_scale
-    # Threads keep what memory they got, so they get none.
+    # Threads keep the memory that they allocate, so the arrays are allocated here.
     weights = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
     on_all_cpus(lambda name: _draw_into(weights[name], model, name, seed, scale), weights)
     return weights
 
 
 def draw_unit(model: Model, shapes: Mapping[str, Shape], seed: int) -> Weights:
-    """Draw every weight at unit scale: what a network computes far from where it starts.
+    """Draw every weight at unit scale, far from where a network starts.
 
-    Biases and normalisations spread wide, so that activations pass what a clip or a branch would change.
+    Biases and normalisations spread wide, so that activations reach values that a clip or a branch would change.
 
     Returns:
         The float32 array of each name: standard normal; of one axis 1 + N(0, 1) for scales (`weight`), 4 N(0, 1) for
@@ -104,7 +104,7 @@ def draw_unit(model: Model, shapes: Mapping[str, Shape], seed: int) -> Weights:
 
 
 def perturbed(weights: Mapping[str, NDArray[np.float32]], seed: int) -> Weights:
-    """Move every weight by about as much as its neighbours are large, so that what is 0 or 1 at first no longer is.
+    """Move every weight by about the size of its neighbours, so that no weight stays at an initial 0 or 1.
 
     Returns:
         The float32 array of each name: with N(0, 1) added where it has one axis, and N(0, 1 / n) where a sum over n
@@ -163,7 +163,7 @@ def _without_constants(model: Model, name: str, values: NDArray[np.float32], see
 
 
 def is_statistic(name: str) -> bool:
-    """Whether a canonical name is a running statistic: state, but no parameter."""
+    """True if a canonical name is a running statistic: state, but no parameter."""
     return name.endswith(("running_mean", "running_var"))
 
 

@@ -1,1 +1,1 @@
-"""What is measured by default: profiles, suites and studies."""
+"""The default measurements: profiles, suites and studies."""

@@ -16,10 +16,10 @@ from fwbench.record.workload import STATEFUL, Workload
 # Threads with which a CPU's figures were measured; with more threads a sample takes less.
 _THREADS = 2
 
-# Modes whose figures are taken to be another's.
+# Modes that use the figures of another mode.
 _LIKE = {"fit": "train_step", **dict.fromkeys(STATEFUL, "inference")}
 
-# Samples in a pass over data that are read faster than any model trains on them. For other data, reading decides.
+# Samples of an epoch, for data that are read faster than any model trains on them. For other data, reading decides.
 _SAMPLES = {"digits": 1797, "synthetic": 768}
 
 
@@ -31,7 +31,7 @@ class Cost(NamedTuple):
 
 
 def cost(workload: Workload, threads: int) -> Cost | None:
-    """The figures of a workload with so many threads; None: epochs over data that take long to read."""
+    """The cost of a workload with this many threads; None for epochs over data that take long to read."""
     if workload.mode == "fit" and workload.data not in _SAMPLES:
         return None
     table, lane = _table(), LANES[workload.lane]
@@ -50,7 +50,7 @@ def cost(workload: Workload, threads: int) -> Cost | None:
 
 
 def once(workload: Workload) -> float:
-    """Seconds of what a lane's first benchmark of a precision finds out for later ones: ceilings, and a slow probe."""
+    """Seconds that a lane's first benchmark in a precision spends for later ones: on ceilings, and on a slow probe."""
     return _table().get((workload.device, workload.lane, "", "once"), (0.0,))[0]
 
 

@@ -1,4 +1,4 @@
-"""How much to measure. A profile changes amounts, never the meaning of a number."""
+"""Profiles: the amounts of a measurement. A profile changes amounts, never the meaning of a number."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ class Protocol(Decoded):
 
     Attributes:
         profile: the profile these amounts came from.
-        warmup_iterations: calls before anything is timed, at most.
-        warmup_time: ends the warm-up early, after at least one call; 0 means as many calls as asked for.
+        warmup_iterations: the most calls before anything is timed.
+        warmup_time: time that ends the warm-up early, after at least one call; 0: all `warmup_iterations` are made.
         least_warmup_time: the warm-up goes on until this much time has passed, however many calls that takes.
-        min_rounds: timed calls, at least; takes precedence over `max_time`.
+        min_rounds: the least timed calls; takes precedence over `max_time`.
         max_time: timed calls go on until this much time has passed.
-        percentile_time: they go on for up to this much where that gives enough of them for `latency_p95`.
+        percentile_time: timed calls go on for up to this much time if that gives enough of them for `latency_p95`.
         precision: stop earlier once the margin of error of the mean falls below this fraction; None to switch off.
         confidence: of that margin.
         throughput_time: length of the pipelined window that throughput is read from.
         energy_time: length of the window that energy is read from.
         deadline: the worker is killed after this; in mode `fit`, after this for each epoch.
         disable_gc: measure with Python's garbage collector off.
-        smoke: one call, nothing measured: is the program runnable at all?
-        programs: the program's fingerprint alone, nothing timed.
+        smoke: whether to make one call and measure nothing, to see if the program runs.
+        programs: whether to take the program's fingerprint alone, and time nothing.
     """
 
     profile: str
@@ -52,7 +52,7 @@ class Protocol(Decoded):
 # A GPU raises its clock rate only under load: twenty calls of a millisecond are over before it has.
 _RISING = 1.0
 
-# The suite takes minutes on two cores: pytest-benchmark's default rounds in half its time, as lanes take turns later.
+# The suite takes minutes on two cores: it has pytest-benchmark's default rounds in half the time, as turns come later.
 _QUICK = Protocol(
     profile="quick",
     warmup_iterations=10,
@@ -60,7 +60,7 @@ _QUICK = Protocol(
     min_rounds=5,
     max_time=0.5,
     throughput_time=0.5,
-    # Most of a benchmark's time on a GPU: twice this and what settles before. The counter is off by 5 % at most.
+    # Most of a benchmark's time on a GPU: twice this, and settling before. The energy counter is off by 5 % at most.
     energy_time=2.0,
     deadline=600.0,
     # 59 calls of a thirtieth of a second.
@@ -85,6 +85,6 @@ _CI = dataclasses.replace(
 
 PROFILES = {protocol.profile: protocol for protocol in (_QUICK, _CI, _PAPER)}
 
-# Minutes of a whole run. Lanes take turns in what measuring leaves of them, and at least for this share of them.
+# Minutes of a whole run. Lanes take turns in the minutes that measuring leaves, but at least for this share of all.
 MINUTES = {"quick": 6.0, "ci": 0.0, "paper": 60.0}
 TURNS = 1 / 3

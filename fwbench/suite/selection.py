@@ -1,4 +1,4 @@
-"""Which workloads a run measures, from the options that were checked and a profile's defaults behind them."""
+"""The workloads that a run measures: from the checked options, with a profile's defaults behind them."""
 
 import dataclasses
 import itertools
@@ -19,10 +19,10 @@ from fwbench.suite.studies import Part
 
 
 def pythons(entries: Iterable[str], option: str = "--fwbench-python") -> dict[str, str]:
-    """Interpreters by framework, from an option's texts that each say `FRAMEWORK=PATH`; a later one wins.
+    """Interpreters by framework, from an option's texts of the form `FRAMEWORK=PATH`; a later text wins.
 
     Raises:
-        UserError: a text says something else, or names no interpreter; one sentence.
+        UserError: a text has another form, or names no interpreter; one sentence.
     """
     interpreters = {}
     frameworks = dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal)
@@ -43,13 +43,13 @@ class Selection:
 
     Attributes:
         suite: the parts of the profile's suite or of the study, as they are written down.
-        asked: what the options ask of every part: `lanes`, `models` and `batch_sizes`; what nobody asked for is left
-            out.
-        settings: values of other fields of a workload, by name; what nobody asked for is left out.
+        asked: values from the options for every part: `lanes`, `models` and `batch_sizes`; an option that was not given
+            is left out.
+        settings: values from the options for other fields of a workload, by name; likewise.
         study: the name of the study that was asked for, whose workloads alone are measured.
         pythons: interpreter by framework, for those that do not run under pytest's own.
         device: `cpu` or `gpu`.
-        threads: of every lane.
+        threads: threads of every lane.
         minutes: the run's time limit: lanes take turns in the minutes that remain after measuring.
         devices: numbers of devices over which each workload is spread.
     """
@@ -104,14 +104,14 @@ class Selection:
         Raises:
             ValueError: a combination makes no sense; one sentence.
         """
-        # Without a study nobody who names a large model asks for epochs of it, which take hours: of what a suite fits,
-        # the named models are left. So it is with what a suite measures in further precisions.
+        # Without a study, a user who names a large model does not ask for epochs of it, which take hours: an option
+        # only chooses among the models that a suite fits. The same holds for models measured in further precisions.
         parts = [
             self._asked_for(part, fixed=not self.study and (mode == "fit" or "precision" in part.settings))
             for part in self.suite
             if part.mode == mode
         ]
-        # Two parts may become one if an option says what sets them apart.
+        # Two parts become equal if an option sets the field in which they differ.
         return list(
             dict.fromkeys(
                 workload
@@ -123,7 +123,7 @@ class Selection:
         )
 
     def lowers(self, workload: Workload) -> bool:
-        """Whether the run measures this workload's model and mode in a lower precision than fp32, too."""
+        """True if the run measures this workload's model and mode in a lower precision than fp32, too."""
         asked = [self.settings.get("precision", ())]
         if workload.mode in MODES and not asked[0]:
             parts = (part for part in self.suite if part.mode == workload.mode and workload.model in part.models)
@@ -131,12 +131,12 @@ class Selection:
         return any(precision in LOWER for precisions in asked for precision in precisions)
 
     def of_test(self, model: Model, mode: str, batch_sizes: Sequence[int], lanes: Sequence[str]) -> list[Workload]:
-        """Every combination that a test of its own asks for.
+        """Every combination that a user's own test asks for.
 
         Args:
-            lanes: these alone; empty: those that the options ask for, where the model has a network in their framework,
-                its own or one that the lane brings; or else the profile's, where it names one itself; of the
-                suite's own models without the optional lanes.
+            lanes: the only lanes to measure. Empty: the lanes that the options ask for, if the model has a network in
+                their framework, its own or one that the lane brings. Without such options: the profile's lanes, if the
+                model itself names a network in their framework; for the suite's own models without optional lanes.
 
         Raises:
             ValueError: a combination makes no sense; one sentence.
@@ -155,10 +155,10 @@ class Selection:
         return self._of(part, model, chosen)
 
     def _asked_for(self, part: Part, *, fixed: bool) -> Part:
-        """The part with what the options ask for; a study's variant keeps the lane and the optimizer it is about.
+        """The part with the options' values; a study's variant keeps the lane and the optimizer that it is about.
 
         Args:
-            fixed: whether the part's models are all there are, of which options choose.
+            fixed: whether options can only choose among the part's models.
         """
         changes: dict[str, Any] = {**self.asked, "settings": {**part.settings, **self.settings}}
         if fixed and "models" in changes:
@@ -206,7 +206,7 @@ class Selection:
 
 
 def _with_networks(model: Model, lanes: Iterable[str]) -> list[str]:
-    """The lanes, each once for each of the networks if the model has several in its framework."""
+    """The lanes; if the model has several networks in a lane's framework, `LANE:NETWORK` for each of them."""
     every: list[str] = []
     for lane in lanes:
         names, asked = model.variants.get(LANES[lane].source, {}), network(lane)

@@ -1,4 +1,4 @@
-"""Which workloads there are: the suite of each profile, and the published studies as presets on the same suite."""
+"""The workloads: the suite of each profile, and the published studies as presets on the same suite."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Study:
 
     Attributes:
         title: what was studied, and where the published numbers are.
-        profile: whose amounts it is measured with unless others are asked for.
+        profile: the profile whose amounts it is measured with unless another is asked for.
     """
 
     title: str
@@ -46,7 +46,7 @@ class Study:
 
 
 def _generation(lanes: tuple[str, ...]) -> tuple[Part, ...]:
-    """Of models with a state those that an option names: no profile has the minutes for them by itself."""
+    """Parts for models with a state, if an option names any: no profile has the minutes for them by default."""
     return tuple(Part(mode, lanes, (), (1, 8)) for mode in STATEFUL)
 
 
@@ -59,8 +59,8 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     inference, training = {"cpu": ((1, 8), (2,)), "gpu": ((32,), (32,))}[device]
     # A call of a second leaves no time for turns.
     smaller = {"vit_b_16": (1, 2)} if device == "cpu" else {}
-    # On a GPU few users compute in IEEE float32, which `quick` measures everything in: so the large models in what they
-    # do use, too.
+    # `quick` measures everything in IEEE float32, in which few users compute on a GPU. So it measures the large models
+    # also in the precisions that they use.
     usual = (
         Part("inference", lanes("quick"), ("resnet50", "vit_b_16"), inference, {"precision": ("tf32", "bf16")}),
     ) * (device == "gpu")
@@ -88,7 +88,7 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     }
 
 
-# What a profile measures without a study: by device, then by profile.
+# The parts that a profile measures without a study: by device, then by profile.
 SUITES: dict[str, dict[str, tuple[Part, ...]]] = {device: _suites(device) for device in DEVICES}
 
 # The study of an MLP: three batch sizes and three seeds.
@@ -108,8 +108,8 @@ STUDIES = {
         "paper",
         (Part("fit", _PAPER_LANES, _PAPER_MODELS, (32, 64, 128), {"data": ("imagenet-100",), "epochs": (2,)}),),
     ),
-    # Compiled lanes, as it had them: its TensorFlow was Keras's `jit_compile=True`. The first epoch is its warm-up. It
-    # names neither batch size nor epochs.
+    # Compiled lanes, as the study had them: its TensorFlow was Keras's `jit_compile=True`. The first epoch is its
+    # warm-up. The study names neither batch size nor epochs.
     "simple-cnn": Study(
         "a small CNN on data in memory, three compiled frameworks",
         "quick",

@@ -1,7 +1,8 @@
-"""GPUs that programs can be compiled for where there is none: what XLA must know of each.
+"""GPUs that programs can be compiled for without having one, with XLA's description of each.
 
-A file a device, in the text form of XLA's `GpuTargetConfigProto`. The figures are those that XLA publishes for the
-device (openxla/xla, xla/backends/gpu/target_config/specs), limited to fields that every version of JAX from 0.9 reads.
+Each device has a file in the text form of XLA's `GpuTargetConfigProto`. The figures are those that XLA publishes for
+the device (openxla/xla, xla/backends/gpu/target_config/specs), limited to fields that every version of JAX from 0.9
+reads.
 The library versions are the least that JAX's plugins for CUDA 13 accept: XLA asks them what it may use of cuDNN.
 """
 
@@ -14,7 +15,7 @@ NAMES = tuple(sorted(file.name[: -len(_SUFFIX)] for file in files(__name__).iter
 
 
 def description(target: str) -> str:
-    """What XLA is told of the device of this name, one of `NAMES`."""
+    """The description for XLA of the device of this name, one of `NAMES`."""
     return files(__name__).joinpath(target + _SUFFIX).read_text(encoding="utf-8")
 
 
