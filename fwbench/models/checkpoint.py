@@ -69,7 +69,7 @@ def _read(data: bytes) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Name and numbers of each floating-point tensor.
 
     Read by hand, as safetensors.numpy has no bfloat16. The format (https://github.com/huggingface/safetensors): the
-    header's length in 8 bytes, the header in JSON, and the numbers, at the offsets that the header names, without holes.
+    header's length in 8 bytes, the header in JSON, and the numbers, at the offsets in the header, without holes.
 
     Raises:
         ValueError, KeyError, TypeError, RecursionError: the file is damaged, or in another format.

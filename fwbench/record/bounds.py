@@ -1,13 +1,13 @@
-"""Bounds of the numbers and texts in a record's JSON, and what is read by name of objects that anybody may add to."""
+"""Bounds of the numbers and texts in a record's JSON, and the fields read from objects that anybody may add to."""
 
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-# No time, size, rate or energy is larger, and but for 0 none is smaller, so that ratios of two are numbers.
+# No time, size, rate or energy is larger, and none but 0 is smaller, so that the ratio of two is a finite number.
 MOST, LEAST = 1e30, 1e-30
-# Objects in each other.
+# The most objects in each other.
 DEEPEST = 20
 
 _FLOAT32 = 3.5e38  # a loss may be as large
@@ -172,5 +172,5 @@ class Attempt(msgspec.Struct):
     failure: Reason | None = None
 
 
-# What is in the objects of a measurement that lanes and meters may add to.
+# The shapes of those objects of a measurement that lanes and meters may add to.
 OPEN = {"protocol": Protocol, "settings": Settings, "parity": Parity, "training": Training, "duet": Duet}

@@ -69,7 +69,7 @@ def write(path: Path, content: str | bytes) -> None:
             was.
     """
     data = _bytes(content)
-    # What `/dev/stdout` leads to may be no file and have no path.
+    # The target of `/dev/stdout` may be no file and have no path.
     target = path if path.exists() and not path.is_file() else path.resolve()
     with _named(path):
         if target.exists() and not target.is_file():
