@@ -161,8 +161,8 @@ _TORCH = Lane(
     baseline=True,
     environment={
         "MKL_NUM_THREADS": "{threads}",
-        # On import, Inductor of PyTorch 2.11 looks for a GPU. Asking CUDA would initialise CUDA, which no forked process
-        # could then use. Asking NVML does not.
+        # On import, Inductor of PyTorch 2.11 looks for a GPU. Asking CUDA would initialise CUDA, which no forked
+        # process could then use. Asking NVML does not.
         "PYTORCH_NVML_BASED_CUDA_CHECK": {"gpu": "1"},
     },
     recorded=(
