@@ -40,13 +40,13 @@ class Settings(msgspec.Struct):
 
 
 class Probe(msgspec.Struct):
-    """What the precision probe found of one operation."""
+    """The precision probe's finding on one operation."""
 
     arithmetic: Name | None = None
 
 
 class Proof(msgspec.Struct):
-    """What a record says of the proof of its lane's network."""
+    """The proof of a lane's network, as its record states it."""
 
     framework: Name | UnsetType = UNSET
     state: Name | UnsetType = UNSET
@@ -71,7 +71,7 @@ class Sketch(msgspec.Struct):
 
 
 class Check(msgspec.Struct):
-    """What the timed program computed: sketches, or the reason why there are none."""
+    """The results of the timed program: sketches, or the reason why there are none."""
 
     reason: TEXT | UnsetType = UNSET
     output: Sketch | UnsetType = UNSET
@@ -99,7 +99,7 @@ class Check(msgspec.Struct):
 
 
 class Parity(msgspec.Struct):
-    """Why a number may be compared."""
+    """The evidence that a number may be compared."""
 
     weights: Name | None = None
     probe: dict[Name, Probe] | None = None
