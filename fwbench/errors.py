@@ -22,7 +22,7 @@ class Absent(str):
     """The reason why the machine lacks something, in one sentence.
 
     Attributes:
-        next_step: what to do about it; empty where nothing can be done.
+        next_step: what to do about it; empty if nothing can be done.
     """
 
     next_step: str

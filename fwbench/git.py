@@ -30,7 +30,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 def unbound(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without the variables that give a hook of git its repository, index and objects.
 
-    With them, git would use that repository in every other folder, too.
+    With them, git, and programs that call git, would use that repository in every other folder, too.
     """
     try:
         bound = _BINDING | _local_variables()

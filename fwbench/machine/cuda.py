@@ -42,7 +42,7 @@ _BUILDS: Mapping[str, Callable[[], Version | None]] = {"torch": _torch, "jax": _
 
 
 def how_to_install(framework: str, driver: Version) -> str:
-    """Advice on installing a build that a driver can run; the driver supports CUDA up to this version."""
+    """Advice on installing a build for a driver that supports CUDA up to this version."""
     newest = min(driver[0], max(DRIVERS))
     if framework == "jax":
         install = f"`pip install 'jax[cuda{newest}]'`"

@@ -32,7 +32,7 @@ def machine() -> Machine:
         memory=host_memory(),
         kernel=f"{platform.system()} {platform.release()}",
         power_limit=of_gpu.state().power_limit if of_gpu else None,
-        # A quota that the process cannot reach with all of its CPUs is none.
+        # A quota limits nothing unless it is below the number of CPUs that the process may use.
         quota=quota if quota is not None and quota < len(affinity()) else None,
     )
 

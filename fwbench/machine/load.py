@@ -141,7 +141,7 @@ def busy(cpus: int) -> float:
 def needed(device: str, cpus: int) -> int:
     """The number of CPUs on which other load is in the way of a program that runs on a device.
 
-    A GPU's program needs one of its CPUs: it is fed by a thread or two, for which any free CPU will do.
+    For a GPU's program it is 1: the program is fed by a thread or two, for which any free CPU will do.
     """
     return cpus if device == "cpu" else 1
 
@@ -183,7 +183,7 @@ def wait_for_quiet(
         patience: the most seconds to wait.
 
     Returns:
-        True if they do.
+        True if others leave the CPUs alone.
     """
     waited = 0.0
     while waited < patience:

@@ -36,7 +36,7 @@ class Model:
         output: the place of the output in what the network returns: an index, a key or an attribute, or one of these by
             framework. Default, also for frameworks that are not named: it returns an array.
         loss: `cross_entropy` over the output's last axis, `mse`, or import paths by framework to functions that return
-            a scalar, of the output and, where there are any, the targets.
+            a scalar, of the output and, if there are any, the targets.
         targets: what the loss compares the output with. Default: random classes for `cross_entropy`, standard-normal
             numbers of the output's shape for `mse`, nothing for a loss of your own.
         weights: how another framework's names become the reference's: regular expressions and their replacements, tried

@@ -12,7 +12,7 @@ def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
     """The model's output in what the network of a framework returned.
 
     Raises:
-        ModelError: it is not where the model says, what lies there is no array, or its first axis is not the batch.
+        ModelError: it is not in the place that the model names, is no array, or its first axis is not the batch.
     """
     output = divided(model, framework, returned)[0] if model.state else returned
     selector = model.output_of(framework)

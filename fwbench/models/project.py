@@ -104,6 +104,6 @@ def unknown_network(models: Iterable[Model], lane: str) -> str:
 
 
 def provable(model: Model) -> list[str]:
-    """The frameworks whose networks a proof compares with the reference's: those of a complete model, none derived."""
+    """The frameworks whose networks a proof compares with the reference's: a complete model's, but none of derived lanes."""
     derived = {lane.framework for lane in lanes.LANES.values() if lane.derived}
     return [framework for framework in model.networks if framework not in {model.reference, *derived}]

@@ -24,7 +24,7 @@ STATE, BATCH_SIZE = "state", "batch_size"
 def sizes(model: Model, workload: Workload) -> dict[str, int]:
     """The model's axes as the workload's network and state are built for them.
 
-    In the modes with a state the sequence's axis has room for the step that follows: 129 where a prompt has 128 steps.
+    In the modes with a state the sequence's axis has room for the step that follows: 129 if a prompt has 128 steps.
     """
     chosen = model.sizes(workload.axes)
     return chosen | {model.sequence: chosen[model.sequence] + 1} if workload.mode in STATEFUL else chosen

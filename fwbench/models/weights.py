@@ -107,7 +107,7 @@ def perturbed(weights: Mapping[str, NDArray[np.float32]], seed: int) -> Weights:
     """Move every weight by about the size of its neighbours, so that no weight stays at an initial 0 or 1.
 
     Returns:
-        The float32 array of each name: with N(0, 1) added where it has one axis, and N(0, 1 / n) where a sum over n
+        The float32 array of each name: with N(0, 1) added if it has one axis, and N(0, 1 / n) if a sum over n
         of its numbers makes an output, n being the product of all axes but the first; running variances are multiplied
         by exp(N(0, 1)).
     """

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 # No time, size, rate or energy is larger, and none but 0 is smaller, so that the ratio of two is a finite number.
 MOST, LEAST = 1e30, 1e-30
-# The most objects in each other.
+# The deepest nesting of objects.
 DEEPEST = 20
 
 _FLOAT32 = 3.5e38  # a loss may be as large

@@ -19,8 +19,8 @@ if sys.platform != "win32":
 
 SCHEMA = 1
 
-# Keys of a line that is no measurement, for a round of turns and for a duet's pair; and the key in a duet's header for
-# what it compares with.
+# Keys for a round of turns and for a duet's pair, in a line that is no measurement; and, in a duet's header, for the
+# revision or environment that it compares with.
 ROUND, PAIR, AGAINST = "round", "pair", "against"
 
 # The most bytes that are read of a header, which has some kilobytes: a file that is no journal may have no lines.

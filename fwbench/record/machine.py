@@ -73,7 +73,7 @@ class Node(Decoded):
         accelerator: the GPU's UUID, or the CPUs that the measurement had to itself.
         accelerators: number of accelerators of the host, which measure at the same time and share its cores.
         machine: the fields in which the node's machine differs from the run's, such as the kernel.
-        lost: names of the hosts that measured it before, and were lost meanwhile or lost the process.
+        lost: names of the hosts that measured it before, until the host or its process was lost.
     """
 
     host: str

@@ -22,7 +22,7 @@ class Metric:
 
     Attributes:
         value: in the unit of `METRICS`, or None if the machine has nothing to read it from.
-        source: where the number comes from, so that a reader can weigh it.
+        source: the origin of the number, so that a reader can weigh it.
         reason: why `value` is None.
         at_most: whether the true number may be lower, so that it must not be ranked among others.
         library: for a ceiling, the library that computed, and on which processor; empty in older records.
@@ -124,7 +124,7 @@ class Moment(Decoded):
     """The accelerator's state at one moment of a measurement.
 
     Attributes:
-        when: in words: `BEFORE`, then before or after what is timed.
+        when: in words: `BEFORE`, then before or after a timed stretch.
         state: of the accelerator; `processes` are those of others.
         held: for each reason that the driver counts (`AcceleratorState.throttle_reasons`), the share of the time since
             the moment before in which it held the clocks down; 0 if nothing was timed then.
@@ -242,7 +242,7 @@ class Measurement(Decoded):
         passes: the passes whose numbers count, those of several processes one after another.
         stages: seconds spent in each stage of the protocol.
         overhead_s: seconds between the request and the record that no stage accounts for.
-        start_s: of these, seconds until the worker's process ran.
+        start_s: the part of `overhead_s` until the worker's process ran.
         versions: of the distributions in the worker's interpreter, including the libraries that they bring; and a
             module's own version if that says more, as `torch.__version__`, which names its CUDA.
         attempts: other measurements of the workload in the same run, which were disturbed more, or whose test was run

@@ -240,7 +240,7 @@ def _journal(path: Path, text: str) -> Record:
 
 
 def each(whole: Iterable[str], read: Callable[[Any], _Read]) -> tuple[list[_Read], list[Damaged]]:
-    """Read the lines of a journal after its header. The damaged lines are returned, too, and only they are left out.
+    """Read the lines of a journal after its header. Damaged lines alone are left out, and listed in the second result.
 
     Args:
         read: makes a record of a line's JSON, or raises a ValueError.

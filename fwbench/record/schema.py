@@ -236,7 +236,7 @@ def shaped(data: object, shape: Any, what: str = "") -> Any:
 
 
 def sound(value: object, place: str = "", depth: int = 0) -> None:
-    """Check any JSON: numbers are finite, texts have no half characters, and objects are not too deep in each other.
+    """Check any JSON: numbers are finite, texts have no half characters, and objects are not nested too deeply.
 
     Raises:
         ValueError: a check fails; the sentence names the place and the fault.

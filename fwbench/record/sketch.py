@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 # The rounding unit of each precision, as a share of a number, and the number of units by which a program's weights are
-# moved. It is large in fp32, so that a network with kinks (ReLU, a maximum) passes some of them: rounding seldom passes
-# one, but then turns the gradient of a whole neuron on or off. fp64 has fp32's, as slots are float32.
+# moved. That number is large in fp32, so that a network with kinks (ReLU, a maximum) passes some of them: rounding
+# seldom passes one, but then turns the gradient of a whole neuron on or off. fp64 has fp32's, as slots are float32.
 UNIT = {"fp64": 2.0**-22, "fp32": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
 STEPS = {"fp64": 64, "fp32": 64, "tf32": 8, "bf16": 1}
 

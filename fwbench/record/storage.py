@@ -32,7 +32,7 @@ class Plain:
     """A benchmark that fwbench did not measure: somebody's function under pytest-benchmark.
 
     Attributes:
-        samples: seconds of each round; empty where the file was saved without them.
+        samples: seconds of each round; empty if the file was saved without them.
         stats: pytest-benchmark's statistics (`median`, `mean`, `stddev`, `rounds`, ...), times in seconds; for asv's
             results the median, and the benchmark's `version`.
     """
@@ -48,8 +48,8 @@ class Damaged:
     """A damaged benchmark, which is left out.
 
     Attributes:
-        name: its workload's id or its test's full name, where one can be read, else its place in the file.
-        fault: its place in the file, and what is wrong.
+        name: its workload's id or its test's full name, if one can be read, else its place in the file.
+        fault: its place in the file, and the error.
         plain: whether it is certain that fwbench did not measure it.
     """
 

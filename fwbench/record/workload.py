@@ -162,7 +162,7 @@ class Workload(Decoded):
             raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.parts} equal parts")
 
     def halved(self) -> "Workload | None":
-        """The workload with half the batch, rounded down to a multiple of `parts`; None where that leaves nothing."""
+        """The workload with half the batch, rounded down to a multiple of `parts`; None if that leaves nothing."""
         samples = self.batch_size // 2 // self.parts
         return dataclasses.replace(self, batch_size=samples * self.parts) if samples else None
 
@@ -191,7 +191,7 @@ class Workload(Decoded):
 
     @property
     def takes_turns(self) -> bool:
-        """True if a duet can measure the workload: epochs are too long, and several devices have no seats."""
+        """True if a duet can measure it: not epochs, which are too long, nor several devices, which have no seats."""
         return self.mode != "fit" and self.devices == 1
 
     @property

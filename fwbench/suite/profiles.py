@@ -15,7 +15,7 @@ class Protocol(Decoded):
         warmup_iterations: the most calls before anything is timed.
         warmup_time: time that ends the warm-up early, after at least one call; 0: all `warmup_iterations` are made.
         least_warmup_time: the warm-up goes on until this much time has passed, however many calls that takes.
-        min_rounds: the least timed calls; takes precedence over `max_time`.
+        min_rounds: the fewest timed calls; takes precedence over `max_time`.
         max_time: timed calls go on until this much time has passed.
         percentile_time: timed calls go on for up to this much time if that gives enough of them for `latency_p95`.
         precision: stop earlier once the margin of error of the mean falls below this fraction; None to switch off.
