@@ -104,6 +104,6 @@ def unknown_network(models: Iterable[Model], lane: str) -> str:
 
 
 def provable(model: Model) -> list[str]:
-    """The frameworks whose networks a proof compares with the reference's: a complete model's, but none of derived lanes."""
+    """The frameworks whose networks a proof compares with the reference's; those of derived lanes have no proof."""
     derived = {lane.framework for lane in lanes.LANES.values() if lane.derived}
     return [framework for framework in model.networks if framework not in {model.reference, *derived}]
