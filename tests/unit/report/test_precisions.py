@@ -31,7 +31,7 @@ def test_a_lower_precision_stands_beside_fp32_of_its_own_lane():
     assert (torch.workload.lane, torch.beside.workload.precision) == ("torch", "fp32")
     assert (torch.weighed.ratio, torch.more("output_error")) == (5.0, pytest.approx(3e4))
     assert str(torch) == "5.00 (2.50 to 10.00) times as fast, 30,000 times the error"
-    decode = dict(mode="decode", axes=(("depth", 8),))
+    decode = {"mode": "decode", "axes": (("depth", 8),)}
     low, high = (
         row("torch", precision, 1.0, output_error=e, **decode) for precision, e in (("bf16", 6e-3), ("fp32", 2e-7))
     )
