@@ -16,6 +16,7 @@ from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet_outcome import AnyComparison, outcome
 from fwbench.compare.findings import Outcome
 from fwbench.compare.pair import Comparison, Pair, Stage
+from fwbench.compare.together import together
 from fwbench.errors import Absent, UserError
 from fwbench.extensions import extensions, resolve
 from fwbench.gates import kept
@@ -156,11 +157,14 @@ class DuetGate(Gate):
     def outcome(self) -> Outcome:
         asked: list[AnyComparison] = [*self._asked.values(), *self._plain.asked.values()]
         result = outcome(self._title("base"), self._title("head"), asked, self._seconds)
+        shared = together(self._asked.values(), self._thresholds["latency"].share)
         notes = [*self._explained, *result.notes, *self._unjudged(), *self._plain.notes()]
         why = self._refused or (f"the duet ended with {self._fault}" if self._fault else "")
         if not (why or asked or self._plain.notes()):
             why = "no test came to its measurement: pytest says above what became of each"
-        return dataclasses.replace(result, notes=[*notes, *filter(None, [line(why)])])
+        return dataclasses.replace(
+            result, findings=[*result.findings, *shared], notes=[*notes, *filter(None, [line(why)])]
+        )
 
     def _unjudged(self) -> list[str]:
         """A sentence on each metric that was asked for in vain, of those that a duet judges only on request."""
