@@ -279,6 +279,23 @@ def test_what_a_counter_of_calls_decides_is_not_tried(model, used, untried):
     assert side.forward(MAIN).loss == TorchSide(Case(net, mode="train")).forward(MAIN).loss
 
 
+def test_each_counter_is_told_at_its_own_line_and_one_that_is_not_used_at_none(model):
+    counting = """self.calls += self.training
+        self.steps += self.training
+        self.idle += self.training
+        x = x * (self.calls < 100)
+        x = x * (self.steps < 100)
+        return self.head(x)"""
+    net = model([(BUILT, f"self.calls = self.steps = self.idle = 0\n        {BUILT}"), (HEAD, counting)])
+    untried = taken(TorchSide(Case(net, mode="train")), MAIN).untried()
+    # Three lines of additions, after one more in the constructor, stand before the first use.
+    first = TORCH[: TORCH.index(HEAD)].count("\n") + 1 + 4
+    assert [(words.partition(" (")[0], words.rpartition(", ")[2]) for words in untried] == [
+        ("`calls` beyond 1", f"line {first})"),
+        ("`steps` beyond 1", f"line {first + 1})"),
+    ]
+
+
 def test_a_side_is_taken_once_any_pass_takes_it():
     choice = Choice(("net.py", 3), "lt", 5.0, "x")
     known, more = Choices(), Choices()

@@ -1,7 +1,7 @@
 """Finds Python numbers that a PyTorch module changes as it trains, and by which it computes or branches."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -64,16 +64,17 @@ def numbers(module: nn.Module) -> dict[tuple[str, str], int]:
     }
 
 
-def watched(module: nn.Module, changing: Mapping[tuple[str, str], int]) -> list[Site]:
-    """Replace attributes by counters that note their uses; return the list that will hold the uses."""
-    sites: list[Site] = []
-    for path, name in changing:
+def watched(module: nn.Module, changing: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[Site]]:
+    """Replace attributes by counters that note their uses; return the lists that will hold each counter's uses."""
+    uses: dict[tuple[str, str], list[Site]] = {place: [] for place in changing}
+    for (path, name), sites in uses.items():
         part = module.get_submodule(path)
         setattr(part, name, _counter(getattr(part, name), sites))
-    return sites
+    return uses
 
 
-def choices(changing: Mapping[tuple[str, str], int], sites: list[Site]) -> Iterator[Choice]:
-    """The choices that a network may make by its counters. No point goes beyond the first call."""
-    for (_, name), value in changing.items() if sites else ():
-        yield Choice(sites[0], "count", float(value), name)
+def choices(changing: Mapping[tuple[str, str], int], uses: Mapping[tuple[str, str], list[Site]]) -> Iterator[Choice]:
+    """The choices that a network may make by its counters, at their first uses. No point goes beyond one call."""
+    for place, sites in uses.items():
+        for site in sites[:1]:
+            yield Choice(site, "count", float(changing[place]), place[1])
