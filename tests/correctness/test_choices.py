@@ -5,6 +5,7 @@ import pytest
 import fwbench
 from fwbench.parity.case import MAIN, Case
 from fwbench.parity.choices import Choice, Choices
+from fwbench.parity.choices import jax as in_jax
 from fwbench.parity.choices.proof import prove
 from fwbench.parity.choices.torch import taken
 from fwbench.parity.errors import NotTheSame
@@ -279,6 +280,14 @@ def test_what_a_counter_of_calls_decides_is_not_tried(model, used, untried):
     assert side.forward(MAIN).loss == TorchSide(Case(net, mode="train")).forward(MAIN).loss
 
 
+@pytest.mark.parametrize(("side", "watch"), [(TorchSide, taken), (JaxSide, in_jax.taken)], ids=["torch", "jax"])
+def test_comparisons_of_two_inputs_on_one_line_are_two_choices(model, side, watch):
+    """Tokens are below 25 and above, which says nothing of the mask."""
+    kept = (HEAD, "return self.head(x * ((tokens > 25) & (mask > 25))[..., None])")
+    untried = watch(side(Case(model([kept], [kept]))), MAIN).untried()
+    assert [words.partition(" (")[0] for words in untried] == ["`mask` > 25"]
+
+
 def test_each_counter_is_told_at_its_own_line_and_one_that_is_not_used_at_none(model):
     counting = """self.calls += self.training
         self.steps += self.training
@@ -297,7 +306,7 @@ def test_each_counter_is_told_at_its_own_line_and_one_that_is_not_used_at_none(m
 
 
 def test_a_side_is_taken_once_any_pass_takes_it():
-    choice = Choice(("net.py", 3), "lt", 5.0, "x")
+    choice = Choice(("net.py", 3, 20), "lt", 5.0, "x")
     known, more = Choices(), Choices()
     known.note(choice, False, True)
     assert known.untried() == ["`x` < 5 (net.py, line 3)"]

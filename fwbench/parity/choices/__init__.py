@@ -3,10 +3,12 @@
 A mistake on a side that no point takes changes no result. This module imports no framework.
 """
 
+import itertools
 import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -42,20 +44,23 @@ _LIMITED = {
 # The words for a counter's values in the first call and in later ones.
 _COUNTED = ("{} up to {}", "{} beyond {}")
 
+# File, line, and column in which an expression ends, which tells several in one line apart. None: Python keeps none.
+Site = tuple[str, int, int | None]
+
 
 @dataclass(frozen=True)
 class Choice:
     """A choice between two sides: the one that is taken where its condition holds, and the other.
 
     Attributes:
-        site: file and line of the user's code that makes it.
+        site: the expression of the user's code that makes it.
         how: one of `COMPARISONS`; `below` or `above`, a limit that cuts values off; `mask`; or `count`, any use that a
             network makes of a counter.
         number: the number with which values are compared or at which they are cut off; None: no single number.
         name: the input, or `TARGETS`, that holds the values, or the counter; None: none.
     """
 
-    site: tuple[str, int]
+    site: Site
     how: str
     number: float | None = None
     name: str | None = field(default=None, compare=False)
@@ -114,7 +119,7 @@ class Choices:
         """
         told = {words for choice in (besides.taken if besides else ()) for words in choice.sides}
         left = ((words, choice.site) for choice, words in self.one_sided() if words not in told)
-        return list(dict.fromkeys(f"{words} ({shown(site)})" for words, site in left))
+        return list(dict.fromkeys(f"{words} ({shown(site[:2])})" for words, site in left))
 
 
 def _filled(words: tuple[str, str], *given: str) -> tuple[str, str]:
@@ -124,6 +129,13 @@ def _filled(words: tuple[str, str], *given: str) -> tuple[str, str]:
 def is_installed(path: str) -> bool:
     """True if a file belongs to an installed library, in this environment or in one that it is laid over."""
     return path.startswith(_INSTALLED) or not _PACKAGES.isdisjoint(Path(path).parts)
+
+
+def site_of(frame: FrameType) -> Site:
+    """The expression that a frame is computing."""
+    code = frame.f_code
+    _, _, _, end = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None))
+    return code.co_filename, frame.f_lineno, end
 
 
 def titled(name: str) -> str:

@@ -6,16 +6,14 @@ from typing import Any
 
 from torch import nn
 
-from fwbench.parity.choices import Choice
-
-Site = tuple[str, int]
+from fwbench.parity.choices import Choice, Site, site_of
 
 
 class Counter(int):
     """A whole number that notes the lines that use it for anything but an addition.
 
     Attributes:
-        sites: file and line of each use.
+        sites: the expression of each use.
     """
 
     sites: list[Site]
@@ -37,8 +35,7 @@ def _noting(name: str) -> Callable[..., Any]:
     own = getattr(int, name)
 
     def used(self: Counter, *others: Any) -> Any:
-        frame = sys._getframe(1)
-        self.sites.append((frame.f_code.co_filename, frame.f_lineno))
+        self.sites.append(site_of(sys._getframe(1)))
         return own(self, *others)
 
     return used

@@ -13,13 +13,11 @@ from jax.extend.core import Literal as Constant
 import fwbench
 from fwbench.frameworks.jax.options import known
 from fwbench.parity.case import Point
-from fwbench.parity.choices import COMPARISONS, Choice, Choices, is_installed
+from fwbench.parity.choices import COMPARISONS, Choice, Choices, Site, is_installed
 from fwbench.parity.jax import _AS_WRITTEN, JaxSide
 from fwbench.parity.power.facts import CALLS, LAYOUT, RULED, inner_programs, is_real, is_variable
 from fwbench.parity.power.program import _bound
 from fwbench.parity.power.sites import _is_users
-
-Site = tuple[str, int]
 
 # JAX's functions that choose for their caller. Others guard against numbers that are not finite, or turn an index.
 _CHOOSING = {"_where", "where", "clip", "relu", "relu6", "hard_tanh", "maximum", "minimum", "select"}
@@ -76,7 +74,7 @@ class _Watch:
     def run(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any], caller: Site | None) -> list[Any]:
         """
         Args:
-            caller: the user's line that calls one of JAX's functions, if this is that function's program.
+            caller: the user's expression that calls one of JAX's functions, if this is that function's program.
         """
         values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *arguments], strict=True))
 
@@ -154,8 +152,8 @@ def _by_inputs(condition: Any) -> bool:
 
 
 def _site(eqn: Any) -> Site | None:
-    """The line of the user's code that called JAX; None where a library did."""
+    """The expression of the user's code that called JAX; None where a library did."""
     frame = next(iter(source_info_util.user_frames(eqn.source_info.traceback)), None)
     if frame is None or is_installed(frame.file_name) or frame.file_name.startswith(_OWN):
         return None
-    return frame.file_name, frame.start_line
+    return frame.file_name, frame.start_line, frame.end_column

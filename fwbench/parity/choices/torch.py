@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwbench.parity.case import Point
-from fwbench.parity.choices import COMPARISONS, Choice, Choices, counting, is_installed, named
+from fwbench.parity.choices import COMPARISONS, Choice, Choices, Site, counting, is_installed, named, site_of
 from fwbench.parity.torch import TorchSide
 
 # The target number that PyTorch's losses ignore if the user names none.
@@ -149,8 +149,8 @@ _KINDS: dict[str, Callable[..., Made]] = {
 }
 
 
-def _site(operator: str) -> tuple[str, int] | None:
-    """The line of the user's code that called PyTorch; None where a library or a constructor did."""
+def _site(operator: str) -> Site | None:
+    """The expression of the user's code that called PyTorch; None where a library or a constructor did."""
     calling: FrameType | None = sys._getframe(1)
     while calling and _between(calling):
         # With label smoothing, `cross_entropy` compares targets with -100 even if the user names no number to ignore.
@@ -159,7 +159,7 @@ def _site(operator: str) -> tuple[str, int] | None:
         calling = calling.f_back
     if calling is None or _top(calling) == "fwbench" or is_installed(calling.f_code.co_filename):
         return None
-    site = calling.f_code.co_filename, calling.f_lineno
+    site = site_of(calling)
     while calling and _top(calling) != "fwbench":
         calling = calling.f_back
     return None if calling and calling.f_code.co_name == "_built" else site
