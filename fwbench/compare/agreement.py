@@ -75,8 +75,8 @@ class Agreement:
     beside: str = ""
 
     def __str__(self) -> str:
-        """The result as half a sentence."""
-        if self.reason:
+        """The result as half a sentence; empty if there was nothing to compare."""
+        if self.reason or not self.quantity:
             return self.reason
         what = f"{_WORDS[self.quantity]}{f' of {self.name}' if self.name else ''}"
         verb = "agree" if self.agrees else "differ"

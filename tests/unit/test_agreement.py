@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fwbench.compare.agreement import KINKS, MOVEMENTS, UNITS, agreement
+from fwbench.compare.agreement import KINKS, MOVEMENTS, UNITS, Agreement, agreement
 from fwbench.meters.sketching import _all_folded, sketches_of
 from fwbench.record.sketch import STEPS, UNIT
 from tests.unit.recorded import measured
@@ -420,3 +420,8 @@ def test_a_quantity_that_one_lane_does_not_tell_is_left_out():
     assert agreement(step("torch", drawn(), 1), step("numpy", without, 2)).agrees is True
     wrong = changed("statistics", "norm1.running_mean", lambda array: array * 1.01)(without)
     assert agreement(step("torch", drawn(), 1), step("numpy", wrong, 2)).agrees is False
+
+
+def test_where_nothing_was_compared_nothing_is_said():
+    """As of a plain test, which its own assertions check."""
+    assert str(Agreement(None)) == ""
