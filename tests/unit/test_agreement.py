@@ -425,3 +425,19 @@ def test_a_quantity_that_one_lane_does_not_tell_is_left_out():
 def test_where_nothing_was_compared_nothing_is_said():
     """As of a plain test, which its own assertions check."""
     assert str(Agreement(None)) == ""
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_arrays_that_one_step_of_the_users_own_has_alone_are_named_whichever_lane_it_is(first):
+    """Of the two lanes one alone tells metrics."""
+    weights = {"weights.w": np.random.default_rng(4).standard_normal(50)}
+    average = {"ema.w": np.random.default_rng(5).standard_normal(50)}
+    pair = []
+    for name, results in (
+        ("torch", {"metrics": {"loss, step 1": np.array([2.3])}, "updates": {**weights, **average}}),
+        ("jax", {"updates": weights}),
+    ):
+        pair.append(lane(name, results, {what: rounded(part, 1e-7, 3) for what, part in results.items()}))
+    found = agreement(pair[first], pair[1 - first])
+    assert (found.agrees, found.quantity, found.name) == (True, "updates", "weights.w")
+    assert found.beside == "ema (torch)"
