@@ -64,7 +64,7 @@ def of_own_steps(program: _Program, weights: Callable[[], Weights], precision: s
 def _begun(program: _Program, weights: Arrays) -> dict[str, Folded]:
     """Restart, and fold the arrays of the state that do not begin at zero."""
     program.restart(weights)
-    return _by_role("updates", _values(program))
+    return _by_role("updates", _values(program.state_leaves()))
 
 
 def _made(program: _Program, steps: int) -> dict[str, NDArray[Any]]:
@@ -82,7 +82,7 @@ def _named(program: _Program, step: int) -> dict[str, NDArray[Any]]:
 
 def _results(program: _Program, metrics: Arrays, before: Mapping[str, Folded]) -> dict[str, Folded]:
     leaves = program.state_leaves()
-    values = _values(program)
+    values = _values(leaves)
     moments = {name: array for name, array in leaves.items() if name not in values}
     after = _by_role("updates", values)
     updates = {role: subtracted(after[role], before[role]) for role in after.keys() & before.keys()}
@@ -94,10 +94,11 @@ def _results(program: _Program, metrics: Arrays, before: Mapping[str, Folded]) -
     }
 
 
-def _values(program: _Program) -> dict[str, NDArray[Any]]:
-    """The arrays of the state that do not begin at zero: those of parameters, without their moments."""
-    leaves = program.state_leaves().items()
-    return {name: array for name, array in leaves if "." in name and not role_of(name).startswith((FIRST, SECOND))}
+def _values(leaves: Arrays) -> dict[str, NDArray[Any]]:
+    """The arrays of a state that do not begin at zero: those of parameters, without their moments."""
+    return {
+        name: array for name, array in leaves.items() if "." in name and not role_of(name).startswith((FIRST, SECOND))
+    }
 
 
 def _by_role(quantity: str, arrays: Arrays) -> dict[str, Folded]:

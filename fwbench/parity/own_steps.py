@@ -7,7 +7,7 @@ computed in float64, too, so that correct twins differ by rounding alone.
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,12 +92,15 @@ def _compared(model: Model, one: _Runner, other: _Runner) -> Found:
     histories = Trajectory(one.framework), Trajectory(other.framework)
     worst, parting = Nearest(QUANTITY, WEIGHTS, "drawn weights", "train", 0.0, admitted), 0
     for step in range(_STEPS + 1):
+        states = []
         for runner, history in zip(sides, histories, strict=True):
             if step:
                 runner.program.call_and_wait()
-            history.add(runner.leaves(), runner.program.metrics() if step else {})
+            states.append(runner.leaves() if step else runner.start)
+            history.add(states[-1], runner.program.metrics() if step else {})
         if worst.error <= admitted:
-            name, error = _furthest(one, other, histories, step, admitted)
+            metrics = [history.metrics[-1] for history in histories]
+            name, error = _furthest(states, metrics, one.start if step else {}, admitted)
             if not error <= worst.error:
                 worst, parting = Nearest(QUANTITY, name, "drawn weights", "train", error, admitted), step
     note = _note(histories, {**one.changed, **other.changed})
@@ -114,11 +117,19 @@ def _compared(model: Model, one: _Runner, other: _Runner) -> Found:
 
 
 def _furthest(
-    one: _Runner, other: _Runner, histories: tuple[Trajectory, Trajectory], step: int, admitted: float
+    states: Sequence[Mapping[str, NDArray[Any]]],
+    metrics: Sequence[Mapping[str, float]],
+    start: Mapping[str, NDArray[Any]],
+    admitted: float,
 ) -> tuple[str, float]:
-    """The leaf or metric beyond its bound that a step computes first, or else the furthest apart; and its error."""
-    ours, theirs = one.leaves(), other.leaves()
-    start = one.start if step else {}
+    """The leaf or metric beyond its bound that a step computes first, or else the furthest apart; and its error.
+
+    Args:
+        states: the leaves of the reference's state and of the candidate's.
+        metrics: the metrics of both, in the same order.
+        start: the reference's leaves before the first step; empty at the start itself.
+    """
+    ours, theirs = states
     moved = {name: distance(array, start[name]) if name in start else length(array) for name, array in ours.items()}
     errors = {}
     for role in dict.fromkeys(map(role_of, ours)):
@@ -127,7 +138,6 @@ def _furthest(
         for name in (name for name in names if name in theirs):
             floor = max(moved[name], _LEAST * typical * math.sqrt(ours[name].size))
             errors[name] = _error(ours[name], theirs[name], floor, admitted)
-    metrics = [history.metrics[-1] for history in histories]
     errors |= {
         f"the metric {name}": abs(value - metrics[1][name]) / (abs(value) or 1.0)
         for name, value in metrics[0].items()
