@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 import fwbench
 from fwbench import frameworks
 from fwbench.compare.agreement import agreement
 from fwbench.frameworks.own_steps import Names, Stepping
+from fwbench.frameworks.torch.own_step import _leaves
 from fwbench.meters.own_steps import of_own_steps
 from fwbench.models import Model, ModelError
 from fwbench.models.weights import draw
@@ -67,6 +69,25 @@ def test_a_restart_makes_the_first_steps_again(lane):
     assert program.state_leaves().keys() == first[1].keys()
     for name, array in program.state_leaves().items():
         np.testing.assert_array_equal(array, first[1][name])
+
+
+def test_weights_are_those_of_the_state_that_the_last_step_returned():
+    program, weights = built(model(torch_state="torch_bare", torch_step="torch_anew"), "torch")
+    before = program.weights()
+    assert before.keys() == weights.keys()
+    program.call_and_wait()
+    after, leaves = program.weights(), program.state_leaves()
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, weights[name])
+        assert not np.array_equal(after[name], array)
+        np.testing.assert_array_equal(after[name], leaves[f"weights.{name}"])
+
+
+def test_a_state_that_holds_itself_is_walked_once_and_what_it_holds_twice_twice():
+    shared = [torch.ones(2)]
+    state = {"a": shared, "b": shared}
+    state["self"] = state
+    assert [path for path, _ in _leaves(state)] == ["a.0", "b.0"]
 
 
 def test_leaves_have_the_same_names_and_layouts_in_both_frameworks():

@@ -99,6 +99,22 @@ def torch_step(state: dict[str, Any], batch: dict[str, torch.Tensor], mixed: boo
     return state, {"loss": loss.detach(), "norm": norm}
 
 
+def torch_bare(network: nn.Module) -> dict[str, Any]:
+    return {"network": network}
+
+
+def torch_anew(state: dict[str, Any], batch: dict[str, torch.Tensor]) -> Any:
+    """A step that leaves its network as it is and returns another one."""
+    network = copy.deepcopy(state["network"])
+    loss = F.cross_entropy(network(batch["inputs"]), batch["targets"])
+    loss.backward()
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.sub_(RATE * weight.grad)
+            weight.grad = None
+    return {"network": network}, {"loss": loss.detach()}
+
+
 def torch_mixed(state: dict[str, Any], batch: dict[str, torch.Tensor]) -> Any:
     return torch_step(state, batch, mixed=True)
 

@@ -67,6 +67,11 @@ class OwnStep(Placed):
     def output(self) -> NDArray[Any]:
         return np.array(list(self.metrics().values()))
 
+    def weights(self) -> Weights:
+        before = f"{own_steps.WEIGHTS}."
+        leaves = self.state_leaves().items()
+        return {leaf.removeprefix(before): array for leaf, array in leaves if leaf.startswith(before)}
+
     def state_leaves(self) -> dict[str, NDArray[Any]]:
         canonical = shapes(self.module)
         arrays = dict(_leaves(self.state))
