@@ -60,7 +60,7 @@ def ceilings(framework: Framework, workload: Workload, clock: Clock, highest: fl
             product alone, and has a ceiling only if that is faster: XLA compiles each operation for seconds on a GPU.
 
     If an operation fails, for instance for lack of memory, its metric is unavailable with the reason, so that times
-    already measured are not lost.
+    already measured are not lost. If the convolution fails, the product is the ceiling, and its source says why.
     """
     processor = cpu_vendor() if workload.device == "cpu" else "the GPU"
     metrics: dict[str, Metric] = {}
@@ -85,7 +85,8 @@ def ceilings(framework: Framework, workload: Workload, clock: Clock, highest: fl
     if product:
         convolution = tried("compute_ceiling", lambda: _convolution(framework, workload, product.rate, clock))
         if convolution is None or convolution.rate < product.rate:
-            metrics["compute_ceiling"] = _metric(product, processor, workload.precision)
+            failure = metrics["compute_ceiling"].reason if "compute_ceiling" in metrics else None
+            metrics["compute_ceiling"] = _metric(product, processor, workload.precision, failure)
     tried("memory_bandwidth", lambda: _copy(framework, workload, clock))
     return metrics
 
@@ -167,6 +168,11 @@ def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Rate:
     return _Rate(amount / min(seconds), what, library, len(seconds))
 
 
-def _metric(best: _Rate, processor: str, precision: str) -> Metric:
+def _metric(best: _Rate, processor: str, precision: str, failure: str | None = None) -> Metric:
+    """
+    Args:
+        failure: the reason why the convolution, which might have been faster, has no rate.
+    """
     library, operation = f"{best.library} on {processor}", f"{precision} {best.what}, the best of {best.calls}"
-    return Metric(best.rate, f"{library}; {operation}", library=library, operation=operation)
+    besides = f"; a convolution failed: {failure}" if failure else ""
+    return Metric(best.rate, f"{library}; {operation}{besides}", library=library, operation=operation)

@@ -126,6 +126,8 @@ def test_the_last_cache_is_the_largest(tmp_path):
 def test_what_fails_is_absent_with_its_reason_and_loses_nothing_else(found):
     metrics, _ = found(product=1e11, convolution=MemoryError("no room\nfor it"), copy=RuntimeError("no copy"))
     assert metrics["compute_ceiling"].value == pytest.approx(1e11)
+    assert metrics["compute_ceiling"].source.endswith("; a convolution failed: MemoryError: no room")
+    assert "failed" not in metrics["compute_ceiling"].operation
     assert metrics["memory_bandwidth"].reason == "RuntimeError: no copy"
 
 
