@@ -46,6 +46,8 @@ class Input:
             raise ValueError(f"an image has a height, a width and channels, not the shape {self.shape}")
         if self.draw == "integers" and not self.low + 1 <= self.high:
             raise ValueError(f"there are no whole numbers from {self.low:g} up to and without {self.high:g}")
+        if self.draw == "integers" and (self.low % 1 or self.high % 1):
+            raise ValueError(f"integers are drawn between whole numbers, and not from {self.low:g} to {self.high:g}")
 
     def sizes(self, axes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of one sample for these values of the model's axes."""

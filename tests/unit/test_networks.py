@@ -68,6 +68,13 @@ def test_a_range_without_a_whole_number_is_refused(low, high):
         fwbench.integers(4, low=low, high=high)
 
 
+@pytest.mark.parametrize(("low", "high"), [(-0.5, 0.5), (0, 4.5), (0, float("inf"))])
+def test_a_range_that_does_not_end_in_whole_numbers_is_refused(low, high):
+    """Cut off, -0.5 and 0.5 are both 0: a proof would sweep over nothing."""
+    with pytest.raises(ValueError, match="integers are drawn between whole numbers, and not from"):
+        fwbench.integers(4, low=low, high=high)
+
+
 def test_a_lane_runs_the_network_that_its_name_has():
     paths = {lane: complete(TWO, lane).networks["torch"] for lane in ("torch:eager", "torch:fused", "torch", "jax", "")}
     assert paths == {**dict.fromkeys(paths, "mine.net:Block"), "torch:fused": "mine.fused:Block"}
