@@ -67,10 +67,9 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str], *, trains: 
         for each in here:
             each.watch(point, known)
         if len(here) > len(modes_apart(model)):
-            alike = _alike(asked, point)
             if point == MAIN:
-                together = alike and asked[-1].sides(point)[1].trains_as_it_infers()
-            elif together and not alike:
+                together = _one_program(asked, point)
+            elif together and not _alike(asked, point):
                 asked[-1].compare(point, further)
     for each in asked[: 1 if together else None]:
         each.sweep(further)
@@ -103,17 +102,23 @@ def _compared(known: Iterable[Choices]) -> list[tuple[str, float]]:
     return [(name, number) for name, number in every if name is not None and number is not None]
 
 
+def _one_program(asked: Sequence["_Asked"], main: Point) -> bool:
+    """True if `Proof` takes the errors of inference for those of training: each side trains as it infers."""
+    programs = filter(_compares_programs, asked[-1].sides(main))
+    return _alike(asked, main) and all(one.trains_as_it_infers() for one in programs)
+
+
 def _alike(asked: Sequence["_Asked"], point: Point) -> bool:
     """True if each side computes at a point the same in training mode as in inference mode, to the last bit.
 
     A framework that compares the programs of both modes is left out: it has compared them for all points.
     """
     pairs = zip(*(each.sides(point) for each in asked), strict=True)
-    return all(
-        _equal(infers, trains, point)
-        for infers, trains in pairs
-        if type(trains).trains_as_it_infers is Side.trains_as_it_infers
-    )
+    return all(_equal(infers, trains, point) for infers, trains in pairs if not _compares_programs(trains))
+
+
+def _compares_programs(one: Side) -> bool:
+    return type(one).trains_as_it_infers is not Side.trains_as_it_infers
 
 
 def _equal(one: Side, other: Side, point: Point) -> bool:
