@@ -1,7 +1,7 @@
 """Proves models with a state: steps must give what the whole sequence gives, and both frameworks equal states."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,30 +13,44 @@ from fwbench.parity.store import Nearest
 # Steps after a prompt in the longest sequence, whose last positions, masks and table rows no shorter one reaches.
 _LAST = 2
 
+# Most arrays of states that a note lists.
+_LISTED = 6
+
 # Points of short sequences. The canonical weights alone do not reach every clip or branch.
 _POINTS = (MAIN, Point("perturbed"))
 
 
-def prove(model: Model, candidate: str) -> list[Nearest]:
+def prove(model: Model, candidate: str) -> tuple[list[Nearest], str]:
     """Compare a prompt and further steps with the whole sequence in each framework, and the states of both frameworks.
 
     Returns:
-        The errors that are nearest to their bounds: of outputs (`steps`), and of the state.
+        The errors that are nearest to their bounds: of outputs (`steps`), and of the state. And a note on the arrays of
+        the states that were not compared across frameworks; empty if all were.
 
     Raises:
         NotTheSame: an error is beyond its bound; the sentence names framework, step and array.
         ModelError: a state cannot be made or taken as the model describes it.
     """
     found: list[Nearest] = []
+    unpaired: dict[str, None] = {}
     for case, prompt, point in _runs(model):
         sides = {framework: side(framework)(case) for framework in (model.reference, candidate)}
         states = {}
         for framework, one in sides.items():
             steps, states[framework] = _alone(one, framework, prompt, point)
             found += steps
-        found += _across(case, states[model.reference], states[candidate], candidate, point)
+        errors, alone = _across(case, states[model.reference], states[candidate], candidate, point)
+        found += errors
+        unpaired |= dict.fromkeys(alone)
     worst = {name: [one for one in found if one.quantity == name] for name in ("steps", "state")}
-    return [max(errors, key=lambda one: one.ratio) for errors in worst.values() if errors]
+    return [max(errors, key=lambda one: one.ratio) for errors in worst.values() if errors], _note(list(unpaired))
+
+
+def _note(unpaired: Sequence[str]) -> str:
+    """A note on arrays that were not compared across frameworks; empty if there are none."""
+    more = [f"{len(unpaired) - _LISTED} more"] if len(unpaired) > _LISTED else []
+    listed = ", ".join([*unpaired[:_LISTED], *more])
+    return f"Not compared, as the other state has no array of this name and shape: {listed}." if unpaired else ""
 
 
 def _runs(model: Model) -> Iterator[tuple[Case, int, Point]]:
@@ -63,8 +77,7 @@ def _alone(one: Side, framework: str, prompt: int, point: Point) -> tuple[list[N
         expected = whole[:, end - 1] if output.ndim < whole.ndim else whole[:, end - output.shape[1] : end]
         outputs[end] = relative_l2(output, expected)
     states = {
-        name: _relative(array, at_once.state[name]) if name in at_once.state else np.inf
-        for name, array in stepped.state.items()
+        name: _relative(stepped.state.get(name), at_once.state.get(name)) for name in {**stepped.state, **at_once.state}
     }
     admitted = bound(model, "output")
     wrong = [end for end, error in outputs.items() if not error <= admitted]
@@ -85,12 +98,18 @@ def _alone(one: Side, framework: str, prompt: int, point: Point) -> tuple[list[N
 
 def _across(
     case: Case, expected: Mapping[str, Array], actual: Mapping[str, Array], candidate: str, point: Point
-) -> list[Nearest]:
-    """The errors of two frameworks' states, over arrays of equal name and, but for the order of axes, equal shape."""
+) -> tuple[list[Nearest], list[str]]:
+    """The errors of two frameworks' states, over arrays of equal name and, but for the order of axes, equal shape.
+
+    Returns:
+        The errors, and the arrays that have no counterpart: another layout of a cache is right, too.
+    """
     found = []
+    alone = [_array_of(name, case.model.reference) for name in expected if name not in actual]
     for name, array in actual.items():
         orders = list(_orders(array, expected[name])) if name in expected else []
         if not orders:
+            alone.append(_array_of(name, candidate))
             continue
         error = min(_relative(np.transpose(array, order), expected[name]) for order in orders)
         if not error <= bound(case.model, "output"):
@@ -99,7 +118,12 @@ def _across(
                 f"{case.model.reference} and {candidate} differ in {name!r}, by {error:.1e}"
             )
         found.append(_nearest(case, "state", name, error, point))
-    return found
+    return found, alone
+
+
+def _array_of(name: str, framework: str) -> str:
+    """An array of a framework's state in words; a state that is a single array has no names."""
+    return f"{name!r} of {framework}" if name else f"the state of {framework}"
 
 
 def _orders(one: Array, other: Array) -> Iterator[tuple[int, ...]]:
@@ -110,8 +134,8 @@ def _orders(one: Array, other: Array) -> Iterator[tuple[int, ...]]:
                 yield order
 
 
-def _relative(one: Array, other: Array) -> float:
-    if one.shape != other.shape:
+def _relative(one: Array | None, other: Array | None) -> float:
+    if one is None or other is None or one.shape != other.shape:
         return float("inf")
     return distance(one, other) / (length(other) or 1.0)
 

@@ -102,7 +102,9 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
             gc.collect()
         if model.state:
             send({"stage": "step by step"})
-            nearest += stepping.prove(model, candidate)
+            errors, note = stepping.prove(model, candidate)
+            nearest += errors
+            notes.append(note)
         if model.train_step:
             send({"stage": "training steps"})
             steps = own_steps.prove(model, candidate)
