@@ -14,6 +14,7 @@ from fwbench.models import CATALOG
 from fwbench.parity.case import MAIN, Case
 from fwbench.parity.jax import JaxSide
 from fwbench.parity.power import Power
+from fwbench.parity.power.facts import Known, results
 from fwbench.parity.power.mistakes import KINDS
 from fwbench.parity.power.program import NONE, Planted
 from fwbench.parity.power.search import power
@@ -246,6 +247,17 @@ def test_what_changes_nothing_at_any_weights_is_not_planted():
     assert not [
         site for site in of(lambda x: (jnp.exp(x), x.sum())[1], x)[1] if site.mistake.kind == "clip" and site.path
     ]
+
+
+@pytest.mark.parametrize(("filling", "found"), [(2.0, (0.0, 2.0)), (-1.0, (-1.0, 1.0)), (None, (0.0, 1.0))])
+def test_a_gather_may_find_the_number_that_stands_for_an_index_out_of_range(filling, found):
+    """By default that is NaN, which no limit cuts off."""
+    dimensions = jax.lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    program = jax.make_jaxpr(lambda x, at: jax.lax.gather(x, at, dimensions, (1,), mode="fill", fill_value=filling))(
+        jnp.ones(3), jnp.array([[0], [9]])
+    )
+    (eqn,) = [eqn for eqn in program.eqns if eqn.primitive.name == "gather"]
+    assert results(eqn, [Known((0.0, 1.0)), Known()], subtracts_largest=False)[0].range == found
 
 
 INFINITE = float("inf")

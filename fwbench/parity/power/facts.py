@@ -207,6 +207,9 @@ def _result_range(eqn: Any, ends: Sequence[Range]) -> Range:
     name = eqn.primitive.name
     if name in _ENDS:
         return _ENDS[name]
+    if name == "gather" and (filling := eqn.params["fill_value"]) is not None and not math.isnan(filling):
+        # An index that is out of range finds this number. NaN is no value that a limit cuts off.
+        return min(ends[0][0], float(filling)), max(ends[0][1], float(filling))
     if (name in LAYOUT or name in _LARGEST) and ends:
         return ends[0]
     if name in _CHOOSING:
