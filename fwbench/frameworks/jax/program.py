@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from typing import Any
@@ -46,15 +46,15 @@ def precision(workload: Workload) -> dict[str, Any]:
 
 Leaves = list[Any]  # arrays, and None for leaves that a program does without
 
-_COMPILED: list[float] = []  # seconds of each compilation in this process
+_COMPILATION = "/jax/core/compile/backend_compile_duration"
+_EVENTS: Counter[str] = Counter()  # of JAX's monitoring in this process, by name
 
 
-def _note_compilation(event: str, duration_secs: float, **_: Any) -> None:
-    if event == "/jax/core/compile/backend_compile_duration":
-        _COMPILED.append(duration_secs)
+def _count(event: str, duration_secs: float, **_: Any) -> None:
+    _EVENTS[event] += 1
 
 
-jax.monitoring.register_event_duration_secs_listener(_note_compilation)
+jax.monitoring.register_event_duration_secs_listener(_count)
 
 # The libraries' jits that take modules apart at each call. A compiled program is called with arrays alone.
 _JITS: dict[type, str] = {Nnx: "flax.nnx.jit", Equinox: "equinox.filter_jit"}
@@ -172,7 +172,7 @@ class Compiled(Program):
         return Metric(needed(parts), "XLA memory analysis: arguments + outputs + temporaries - aliased")
 
     def compilations(self) -> int:
-        return len(_COMPILED)
+        return _EVENTS[_COMPILATION]
 
     def spans(self, calls: int) -> list[Span]:
         return recorded(self.call_and_wait, calls, self.compiled.as_text() or "")
