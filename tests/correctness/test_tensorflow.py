@@ -241,3 +241,13 @@ def test_what_a_training_step_changes_in_place_is_told(tf):
     found = program.fingerprint()
     assert found.aliased == 3 * 6 + 1
     assert found.precisions.keys() == {"float32 highest"}
+
+
+def test_a_seed_of_any_size_and_any_rank_is_an_int32_of_its_own(tf):
+    from fwbench.frameworks.tensorflow.training import seed_of
+
+    assert [seed_of(5, rank) for rank in (0, 1, 127)] == [5, 5 ^ 1 << 24, 5 ^ 127 << 24]
+    ranks = [seed_of(0, rank) for rank in range(1000)]
+    assert len({*ranks}) == 1000
+    large = [seed_of(seed, 0) for seed in (2**31, 2**32 - 1)]
+    assert tf.constant([*ranks, *large], tf.int32).numpy().tolist() == [*ranks, *large]

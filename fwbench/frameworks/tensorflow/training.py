@@ -48,8 +48,7 @@ class TrainStep(Traced, Trainer):
         self.dtype = dtype
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
-        # Each rank draws its own dropout; the first rank draws that of a single process.
-        self.seed = workload.seed ^ (self.ranks.rank << 24 if self.ranks else 0)
+        self.seed = seed_of(workload.seed, self.ranks.rank if self.ranks else 0)
         self.rate, self.horizon = learning_rate(workload), horizon
         self.moment = FIRST_MOMENT[workload.optimizer]
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": mixed}
@@ -234,6 +233,13 @@ class TrainStep(Traced, Trainer):
         rank = _rank(logits, wanted)
         sums = [tf.where(counted, losses, 0.0), *((rank < k) & counted for k in (1, 5)), counted]
         return tf.stack([tf.reduce_sum(tf.cast(part, tf.float32)) for part in sums])
+
+
+def seed_of(seed: int, rank: int) -> int:
+    """The seed of a rank's random layers, an int32. The first rank draws what a single process draws."""
+    # The rank's low bits become the high ones, where seeds seldom have any.
+    mixed = (seed ^ (rank << 24 | rank >> 8)) % 2**32
+    return mixed - 2**32 if mixed >= 2**31 else mixed
 
 
 def _rank(logits: Tensor, labels: Tensor) -> Tensor:
