@@ -310,6 +310,17 @@ class Framework(ABC):
                 another shape.
         """
 
+    def in_force(self, workload: Workload) -> Mapping[str, Any]:
+        """The framework's settings that are in force now and change the time of a call, by name, as JSON primitives.
+
+        A worker compares those before the build with those after all timing, as a network's own code may change some.
+        """
+        return {}
+
+    def chosen(self, workload: Workload) -> Mapping[str, Any]:
+        """Those of the settings in force that `build` will set for the workload, with the values that it will set."""
+        return {}
+
     @abstractmethod
     def probe(self, workload: Workload, operands: Operands) -> Products:
         """Compute the precision probe as the workload's lane computes, after a build has set its precision."""

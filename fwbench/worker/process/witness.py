@@ -200,19 +200,17 @@ def in_force(variables: Iterable[str], framework: Any, workload: Any, *, buildin
 
     Args:
         variables: prefixes of the environment's variables that count.
-        framework: adds its own settings if it has these methods: `in_force` for those in force now, and `chosen` for
-            those that `build` chooses.
+        framework: the adapter, which adds the framework's own settings.
         building: whether settings that the build is about to choose are returned as it will choose them.
     """
     smallest = 5e-324
-    names = ("in_force", "chosen") if building else ("in_force",)
-    tellers = [teller for name in names if (teller := getattr(framework, name, None))]
     return {
         **{name: value for name, value in sorted(os.environ.items()) if name.startswith(tuple(variables))},
         **({"cpus": sorted(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else {}),
         **({"niceness": os.getpriority(os.PRIO_PROCESS, 0)} if hasattr(os, "getpriority") else {}),
         "denormal numbers": "kept" if smallest * 1.0 else "flushed to zero",
-        **{name: value for teller in tellers for name, value in teller(workload).items()},
+        **framework.in_force(workload),
+        **(framework.chosen(workload) if building else {}),
     }
 
 
