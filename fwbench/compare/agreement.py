@@ -192,7 +192,10 @@ def _idle(one: Measurement, other: Measurement, found: Agreement) -> Agreement:
 
 def _moves(measurement: Measurement) -> bool:
     """True if the output moves with the weights by more than rounding can move it."""
-    output = Sketch.from_json(measurement.parity["check"]["output"])
+    check = measurement.parity["check"]
+    if "output" not in check:
+        return False
+    output = Sketch.from_json(check["output"])
     return bool((output.moved > UNIT[measurement.workload.precision] * output.norms).any())
 
 

@@ -441,3 +441,10 @@ def test_arrays_that_one_step_of_the_users_own_has_alone_are_named_whichever_lan
     found = agreement(pair[first], pair[1 - first])
     assert (found.agrees, found.quantity, found.name) == (True, "updates", "weights.w")
     assert found.beside == "ema (torch)"
+
+
+def test_an_output_that_stands_still_beside_a_check_without_one_says_nothing():
+    output = {"output": np.random.default_rng(3).standard_normal((8, 10))}
+    still = lane("torch", output, output, mode="inference")
+    for pair in ((still, lane("jax", {}, mode="inference", follows=True)), (still, still)):
+        assert agreement(*pair).agrees is not False
