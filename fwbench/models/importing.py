@@ -50,7 +50,7 @@ def load(path: str) -> Any:
                 "in the folders of its `pythonpath` setting, and among the installed packages"
             ) from None
         raise ModelError(f"importing {module!r} failed: {described(error)}") from error
-    # A module may end with `sys.exit()`.
+    # A module may raise what ends a process, as by `sys.exit()`. Ctrl-C is not among it: it ends a worker outright.
     except BaseException as error:
         raise ModelError(f"importing {module!r} failed: {described(error)}") from error
     for part in name.split("."):
