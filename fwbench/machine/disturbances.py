@@ -163,7 +163,8 @@ def _drift(measurement: Measurement) -> Iterator[Disturbance]:
     drift = measurement.value("latency_drift")
     # Other load alone explains a drift, and is reported itself.
     if drift is not None and abs(drift) > DRIFTED and not loaded(measurement):
-        factor = 1 + drift if drift > 0 else 1 / (1 + drift)
+        # A record may state that calls came to take no time at all.
+        factor = 1 + drift if drift > 0 else 1 / (1 + drift) if drift > -1 else math.inf
         yield Disturbance(DRIFT, abs(drift), f"{drift:+.0%}", factor)
 
 

@@ -237,7 +237,10 @@ def test_on_a_gpu_load_explains_as_much_as_threads_waited_for_a_cpu(device, mode
     assert [one.cause for one in disturbances([found])] == ([LOAD] if factor > 1 else [])
 
 
-@pytest.mark.parametrize(("drift", "factor"), [(0.11, 1.0), (-0.11, 1.0), (0.5, 1.5), (-0.5, 2.0), (None, 1.0)])
+@pytest.mark.parametrize(
+    ("drift", "factor"),
+    [(0.11, 1.0), (-0.11, 1.0), (0.5, 1.5), (-0.5, 2.0), (-1.0, math.inf), (-3.0, math.inf), (None, 1.0)],
+)
 def test_drift_explains_no_more_than_itself(drift, factor):
     told = unavailable("few calls", "n/a") if drift is None else metric(drift)
     drifting = measured(metrics={"latency_drift": told})
