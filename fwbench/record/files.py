@@ -83,7 +83,7 @@ def write(path: Path, content: str | bytes) -> None:
         except PermissionError:
             if not target.exists():
                 raise
-            _fill(target, data, os.O_WRONLY | os.O_TRUNC)
+            _overwrite(target, data)
             return
         _sync(target.parent)
 
@@ -230,12 +230,35 @@ def _fill(path: Path, data: bytes, flags: int) -> None:
         if _NO_WAIT:
             # A reader may be slower than we write.
             os.set_blocking(file.fileno(), True)
-        left = memoryview(data)
-        while left:
-            left = left[file.write(left) :]
+        _put(file, data)
         # Pipes have nothing to be synced.
         if path.is_file():
             os.fsync(file.fileno())
+
+
+def _overwrite(path: Path, data: bytes) -> None:
+    """Write over a regular file in its place.
+
+    The part beyond its old size comes first, as only that part can find the disk full.
+    """
+    with open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, os.O_WRONLY)) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            _put(file, data[size:])
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+        file.seek(0)
+        _put(file, data[:size])
+        file.truncate(len(data))
+        os.fsync(file.fileno())
+
+
+def _put(file: io.FileIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def _sync(folder: Path) -> None:
