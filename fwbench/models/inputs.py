@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:  # pytest's process names inputs, and never draws any.
     import numpy as np
@@ -21,12 +21,12 @@ class Input:
         shape: of one sample, without the batch; a name stands for the axis of the model that has this name.
         dtype: `float32`, `int32`, `int64` or `bool`. Only `float32` follows the workload's precision.
         draw: the distribution of its elements: standard normal, uniform from `low` to `high`, whole numbers from `low`
-            up to and without `high`, or `low` everywhere.
+            up to and without `high`, or `low` everywhere. The first two are of `float32` alone.
         low, high: of the distribution, if it has them.
         image: whether the shape is (height, width, channels), which each framework gets in its own layout.
 
     Raises:
-        ValueError: the shape, the element type or the range makes no sense.
+        ValueError: the shape, the element type, the distribution or the range makes no sense.
     """
 
     shape: tuple[int | str, ...]
@@ -42,6 +42,10 @@ class Input:
                 raise ValueError(f"an input's size {size!r} is neither a whole number of at least 1 nor an axis's name")
         if self.dtype not in DTYPES:
             raise ValueError(f"unknown element type {self.dtype!r} of an input: choose from {', '.join(DTYPES)}")
+        if self.draw not in get_args(Draw):
+            raise ValueError(f"unknown distribution {self.draw!r} of an input: choose from {', '.join(get_args(Draw))}")
+        if self.draw in ("normal", "uniform") and self.dtype != "float32":
+            raise ValueError(f"the distribution {self.draw!r} has no {self.dtype}: choose integers or constant")
         if self.image and len(self.shape) != 3:
             raise ValueError(f"an image has a height, a width and channels, not the shape {self.shape}")
         if self.draw == "integers" and not self.low + 1 <= self.high:

@@ -75,6 +75,19 @@ def test_a_range_that_does_not_end_in_whole_numbers_is_refused(low, high):
         fwbench.integers(4, low=low, high=high)
 
 
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"dtype": "int32"}, "the distribution 'normal' has no int32: choose integers or constant"),
+        ({"dtype": "bool", "draw": "uniform"}, "the distribution 'uniform' has no bool"),
+        ({"draw": "gaussian"}, "unknown distribution 'gaussian' of an input: choose from normal, uniform, integers, "),
+    ],
+)
+def test_what_no_input_is_drawn_from_is_refused(given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fwbench.Input((3,), **given)
+
+
 def test_a_lane_runs_the_network_that_its_name_has():
     paths = {lane: complete(TWO, lane).networks["torch"] for lane in ("torch:eager", "torch:fused", "torch", "jax", "")}
     assert paths == {**dict.fromkeys(paths, "mine.net:Block"), "torch:fused": "mine.fused:Block"}
