@@ -12,7 +12,7 @@ from fwbench.parity.store import Key, Proved, write
 from fwbench.plugin.conditions import _followed
 from fwbench.record.lanes import LANES, OWN, network
 from fwbench.record.workload import Workload
-from fwbench.suite.costs import cost
+from fwbench.suite.costs import cost, once
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.selection import Selection
 from fwbench.worker.process.run import _proof
@@ -120,6 +120,8 @@ def test_such_a_lane_is_its_frameworks_in_all_but_its_name():
     assert "torch:fused" not in list(LANES)
     assert all(name not in LANES for name in ("torch:", "toch:fused", "torch:a:b", "torch:a b"))
     assert cost(Workload("torch:fused", "mlp"), 2) == cost(Workload("torch", "mlp"), 2)
+    on_a_gpu = [Workload(name, "mlp", device="gpu") for name in ("torch:fused", "torch")]
+    assert once(on_a_gpu[0]) == once(on_a_gpu[1]) > 0
 
 
 def chosen(model, lanes=(), asked=()):
