@@ -20,18 +20,34 @@ class Copies:
 
     def __init__(self, measurements: Iterable[Measurement]) -> None:
         self.kept: list[Measurement] = []
-        self._numbers: dict[Hashable, int] = {}
+        # By mark, the indices of the measurements that have it: several, if only their programs differ.
+        self._numbers: dict[Hashable, list[int]] = {}
+        # By index, the digest of the first copy that states its program.
+        self._programs: dict[int, str] = {}
         for m in measurements:
             marks = _marks(m)
-            alike = (self._numbers[mark] for mark in marks if mark in self._numbers)
-            number = next((place for place in alike if _of_one_program(m, self.kept[place])), len(self.kept))
+            number = self._number(m, marks)
             if number == len(self.kept) or _fullness(m) >= _fullness(self.kept[number]):
                 self.kept[number : number + 1] = [m]
-            self._numbers |= dict.fromkeys(marks, number)
+            if digest := _digest(m):
+                self._programs.setdefault(number, digest)
+            for mark in marks:
+                numbers = self._numbers.setdefault(mark, [])
+                numbers += [number] if number not in numbers else []
 
     def number(self, m: Measurement) -> int:
         """The index in `kept` of a measurement's copy."""
-        return self._numbers[_marks(m)[0]]
+        return self._number(m, _marks(m))
+
+    def _number(self, m: Measurement, marks: Iterable[Hashable]) -> int:
+        """The index of a copy, which has one of the marks; the next free index if there is none.
+
+        After a change of the program, a measurement is no copy.
+        """
+        digest = _digest(m)
+        alike = (number for mark in marks for number in self._numbers.get(mark, ()))
+        same = (number for number in alike if digest in (None, self._programs.get(number, digest)))
+        return next(same, len(self.kept))
 
 
 def _marks(m: Measurement) -> list[Hashable]:
@@ -52,9 +68,8 @@ def _mark(m: Measurement, attempt: Mapping[str, Any]) -> Hashable:
     )
 
 
-def _of_one_program(m: Measurement, other: Measurement) -> bool:
-    """True unless the two programs are known to differ: after a change of the program, a measurement is no copy."""
-    return m.program is None or other.program is None or m.program.digest == other.program.digest
+def _digest(m: Measurement) -> str | None:
+    return m.program.digest if m.program else None
 
 
 def _items(of: Mapping[str, Any]) -> Hashable:
