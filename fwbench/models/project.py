@@ -64,8 +64,7 @@ def complete(model: Model, lane: str = "") -> Model:
 
 def is_further(model: Model, lane: str) -> bool:
     """True if a lane runs another network than the one that stands for its framework in proofs."""
-    named = list(model.variants.get(lanes.LANES[lane].source, {}))
-    return bool(lanes.network(lane)) and lanes.network(lane) != named[0]
+    return lanes.network(lane) in list(model.variants.get(lanes.LANES[lane].source, {}))[1:]
 
 
 def proved_as(model: Model, lane: str) -> Model:

@@ -101,6 +101,9 @@ def test_a_lane_runs_the_network_that_its_name_has():
         True,
         False,
     ]
+    # This model has one network in PyTorch, whatever the lane is called.
+    assert not is_further(PLAIN, "torch:fused")
+    assert proved_as(PLAIN, "torch:fused") == complete(PLAIN)
     assert provable(complete(TWO)) == ["jax"]
 
 
