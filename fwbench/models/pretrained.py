@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.models.model import Model
+from fwbench.record import files
 
 
 def path(model: Model) -> Path:
@@ -40,12 +41,14 @@ def load(model: Model) -> dict[str, NDArray[np.float32]]:
 
 
 def save(model: Model, weights: Mapping[str, NDArray[Any]]) -> Path:
-    """Store the weights in their file, which appears whole or not at all."""
-    from safetensors.numpy import save_file
+    """Store the weights in their file, which appears whole or not at all.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    from safetensors import numpy as safetensors
 
     target = path(model)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(f".{os.getpid()}")
-    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, partial)
-    partial.replace(target)
+    files.write(target, safetensors.save({name: np.ascontiguousarray(array) for name, array in weights.items()}))
     return target
