@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Mapping
 from importlib import metadata
 
-# The oldest driver for each major version of CUDA; it works with every minor version (CUDA Compatibility, "minor
-# version compatibility").
-DRIVERS: Mapping[int, str] = {11: "450", 12: "525", 13: "580"}
+# The oldest driver for each major version of CUDA that the versions of PyTorch and JAX which fwbench supports are built
+# for; it works with every minor version (CUDA Compatibility, "minor version compatibility").
+DRIVERS: Mapping[int, str] = {12: "525", 13: "580"}
 
 Version = tuple[int, ...]
 
@@ -39,6 +39,18 @@ def _plugins() -> set[int]:
 
 # By framework.
 _BUILDS: Mapping[str, Callable[[], Version | None]] = {"torch": _torch, "jax": _jax}
+
+
+def next_step(framework: str, driver: Version, *, built: bool) -> str:
+    """Advice on making a framework compute with a driver that supports CUDA up to this version.
+
+    Args:
+        built: whether the installed build has CUDA, for a newer driver.
+    """
+    if driver[0] < (oldest := min(DRIVERS)):
+        reason = f"no version of {framework} that fwbench supports is built for CUDA {driver[0]}"
+        return f"update the driver to {DRIVERS[oldest]} or newer: {reason}"
+    return f"{'update the driver, or ' if built else ''}{how_to_install(framework, driver)}"
 
 
 def how_to_install(framework: str, driver: Version) -> str:

@@ -268,6 +268,14 @@ def test_a_plugin_of_jaxs_that_the_driver_is_too_old_for_must_go_before_another_
     assert cuda.how_to_install("jax", (12, 8)) == step
 
 
+@pytest.mark.parametrize("built", [True, False])
+def test_a_driver_that_no_supported_framework_is_built_for_is_to_be_updated(built):
+    for framework in ("jax", "torch"):
+        assert cuda.next_step(framework, (11, 8), built=built) == (
+            f"update the driver to 525 or newer: no version of {framework} that fwbench supports is built for CUDA 11"
+        )
+
+
 def refuse(*_):
     raise PermissionError
 

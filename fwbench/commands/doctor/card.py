@@ -50,7 +50,7 @@ class Card:
         for name, build in builds.items():
             found, step = f"for CUDA {dotted(build)}" if build else "without CUDA", ""
             if name not in usable:
-                step = f"{'update the driver, or ' if build else ''}{cuda.how_to_install(name, newest)}"
+                step = cuda.next_step(name, newest, built=bool(build))
             if build and step:
                 oldest = cuda.DRIVERS.get(build[0], f"for CUDA {build[0]}")
                 found += f", which needs driver {oldest} or newer; this driver is {self.gpu.driver}"
