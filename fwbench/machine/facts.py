@@ -129,12 +129,18 @@ class Facts:
                 files.write(path, json.dumps(stored))
 
     def folder(self, kind: Kind, conditions: Mapping[str, Any]) -> Path:
-        """The folder of the files that belong to a fact."""
+        """The folder of the files that belong to a fact.
+
+        Raises:
+            KeyError: no facts are shared with other benchmarks, so they have no folder.
+        """
         return self._path(kind, conditions).with_suffix(_FILES)
 
     def outdated_folders(self) -> list[Path]:
         """Folders of files whose facts have expired or are gone."""
-        outdated = []
+        outdated: list[Path] = []
+        if not self._message:
+            return outdated
         for each in Path(self._message["folder"]).glob(f"*{_FILES}"):
             fact = each.with_suffix("")
             if not fact.exists() or time.time() - fact.stat().st_mtime > _VALID:

@@ -87,7 +87,7 @@ def test_who_is_told_nothing_knows_and_stores_nothing(tmp_path):
     nobody = Facts()
     nobody.note(CEILINGS, WHERE, content(RATES))
     nobody.store(quiet=True)
-    assert (known(nobody), nobody.shared) == (None, False)
+    assert (known(nobody), nobody.shared, nobody.outdated_folders()) == (None, False, [])
 
 
 def test_a_folder_that_cannot_be_written_loses_nothing_else(tmp_path):

@@ -36,7 +36,8 @@ class Kept:
         self.stage = "compile"
         self._known: tuple[str, dict[str, Metric]] | None = None
         named = (os.environ.get(name) for name in job.lane.caches)
-        self._caches = [Path(folder) for folder in named if folder] if job.keep else []
+        # Programs are kept beside the facts about them.
+        self._caches = [Path(folder) for folder in named if folder] if job.keep and job.facts.shared else []
         if not self._caches:
             return
         self._conditions = {

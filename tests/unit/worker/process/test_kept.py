@@ -47,7 +47,7 @@ def bench(monkeypatch, clock, protocol, tmp_path):
     monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(program))
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
 
-    def measure(keep=True, digest="a program", batch_size=1, run="first", settings=None, witness=None):
+    def measure(keep=True, digest="a program", batch_size=1, run="first", settings=None, witness=None, shared=True):
         program.digest = digest
         caches = tmp_path / "caches"
         shutil.rmtree(caches, ignore_errors=True)
@@ -55,7 +55,7 @@ def bench(monkeypatch, clock, protocol, tmp_path):
         for name, value in (settings or {}).items():
             monkeypatch.setenv(name, value)
         workload = Workload("torch-compile", "noop", batch_size=batch_size)
-        told = Facts(asked(tmp_path / "facts", run, MACHINE), workload.id)
+        told = Facts(asked(tmp_path / "facts", run, MACHINE) if shared else None, workload.id)
         amounts = dataclasses.replace(protocol)
         lane, model = LANES["torch-compile"], CATALOG["noop"]
         measuring = Measuring(workload, lane, model, amounts, lambda _: None, clock, told, keep=keep)
@@ -88,6 +88,10 @@ def test_what_a_run_may_not_keep_is_compiled_again(bench):
     assert [stage(bench(keep=False)) for _ in range(2)] == ["compile", "compile"]
     assert stage(bench()) == "compile"
     assert stage(bench(keep=False)) == "compile"
+
+
+def test_without_facts_nothing_is_kept(bench):
+    assert [stage(bench(shared=False)) for _ in range(2)] == ["compile", "compile"]
 
 
 @pytest.mark.parametrize(
