@@ -1,4 +1,4 @@
-"""Runs a program to its end or its deadline, with all that it starts."""
+"""Runs a program to its end, or to its deadline, at which all that it has started ends, too."""
 
 import os
 import signal
@@ -12,6 +12,9 @@ def finished(
     command: Sequence[str], deadline: float, given: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run a program in a session of its own: it cannot ask for a password, and its children can be killed with it.
+
+    Children that outlive a program which ends by itself are left alone, as Git starts some for its next commands, such
+    as `git fsmonitor--daemon`.
 
     Args:
         deadline: seconds after which it is killed.
