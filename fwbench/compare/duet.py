@@ -77,6 +77,8 @@ class Duet(Generic[Of]):
         self.screening: dict[Of, list[Pair]] = {workload: [] for workload in thresholds}
         self.confirmation: dict[Of, list[Pair]] = {workload: [] for workload in thresholds}
         self.failed: dict[Of, Fault] = {}
+        # The comparisons of failed workloads that had regressed before.
+        self._regressed: dict[Of, Comparison[Of]] = {}
         # The cause of each disturbed pair; such pairs do not count.
         self.disturbed: dict[Of, list[str]] = {workload: [] for workload in thresholds}
         self._stage: Confirmation[tuple[Of, str]] = Confirmation({})
@@ -134,16 +136,25 @@ class Duet(Generic[Of]):
     def _played(self, stage: Stage, workload: Of, played: Pair | Fault) -> None:
         """Take a fresh pair and have it kept, or note a fault. A pair that was disturbed does not count."""
         if isinstance(played, Fault):
-            self.failed[workload] = played
+            self._fail(workload, played)
         elif played.disturbed:
             self.disturbed[workload].append(played.disturbed)
             counted = len(self.screening[workload]) + len(self.confirmation[workload])
             if len(self.disturbed[workload]) >= counted + MOST_DISTURBED:
                 failure = Failure("error", _disturbed(self.disturbed[workload]))
-                self.failed[workload] = Fault("here", "the GPU", failure)
+                self._fail(workload, Fault("here", "the GPU", failure))
         else:
             self.take(stage, workload, played)
             self._keep(stage, workload, played)
+
+    def _fail(self, workload: Of, fault: Fault) -> None:
+        """Note a fault, and the regressions that earlier pairs have confirmed: they stand."""
+        if self._pairs(workload):
+            compared = self._compared(workload, self.suspects())
+            regressed = {metric: each for metric, each in compared.verdicts.items() if each.kind == "regressed"}
+            if regressed:
+                self._regressed[workload] = replace(compared, verdicts=regressed)
+        self.failed[workload] = fault
 
     def _fitting(self, wanted: Sequence[Of], seconds: float) -> list[Of]:
         """Choose the workloads that get a pair now.
@@ -255,7 +266,9 @@ class Duet(Generic[Of]):
         comparisons, suspects = {}, self.suspects()
         for workload, pairs in self.screening.items():
             if fault := self.failed.get(workload):
-                comparisons[workload] = _failed(workload, fault, built=bool(pairs))
+                failed, regressed = _failed(workload, fault, built=bool(pairs)), self._regressed.get(workload)
+                stands = regressed if failed.kind == "incomparable" else None
+                comparisons[workload] = replace(stands, note=failed.note) if stands else failed
             elif pairs:
                 comparisons[workload] = self._compared(workload, suspects)
         return comparisons

@@ -49,7 +49,8 @@ def _findings(comparison: AnyComparison) -> list[Finding]:
     for metric, verdict in comparison.verdicts.items():
         base = statistics.median(pair.values["base"][metric] for pair in pairs)
         head = base * verdict.ratio
-        note = "; ".join(filter(None, (verdict.note, comparison.note if metric == "latency" else "")))
+        of_all = comparison.note if metric == next(iter(comparison.verdicts)) else ""
+        note = "; ".join(filter(None, (verdict.note, of_all)))
         replicates = ", ".join(filter(None, (f"{verdict.pairs} pair{'s' * (verdict.pairs > 1)}", verdict.ended)))
         findings.append(Finding(name, verdict.kind, metric, base, head, replicates, verdict, note, in_test=True))
     return findings

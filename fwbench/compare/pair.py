@@ -75,8 +75,9 @@ class Comparison(Generic[Of]):
 
     Attributes:
         workload: as it was played, with a smaller batch if the one asked for did not fit into memory; or a plain test.
-        kind: the gravest of its verdicts; `new`: base cannot build it; `missing`: head cannot run it, and base can;
-            `unavailable`: neither can; `incomparable`: something else was in the way; `failed`: head failed.
+        kind: the gravest of its verdicts, also if something got in the way after a regression; `new`: base cannot build
+            it; `missing`: head cannot run it, and base can; `unavailable`: neither can; `incomparable`: something else
+            was in the way; `failed`: head failed.
         verdicts: by metric.
         screening, confirmation: the pairs of both stages.
         note: one sentence on the obstacle to a verdict, or on what to know of the verdict.

@@ -13,7 +13,7 @@ import pytest
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet import Duet, compare
 from fwbench.compare.duet_outcome import outcome
-from fwbench.compare.pair import Pair
+from fwbench.compare.pair import Fault, Pair
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
@@ -895,6 +895,40 @@ def test_a_suspect_is_not_cleared_by_pairs_that_scatter():
     """Four fresh pairs whose estimate is zero, between -9 and +9 %, do not say that nothing changed."""
     found = decided([0.03] * 3 + [0.09, -0.09] + [0.001, -0.001] * 9)
     assert (found.kind, len(found.confirmation)) == ("unchanged", 11)
+
+
+def of_two_metrics(cpu_time, disturbed=""):
+    """A pair whose head is 10 % slower."""
+    values = {side: {"latency": 1.0, "cpu_time": 1.0} for side in BOTH}
+    differences = {"latency": 0.1, "cpu_time": cpu_time}
+    return Pair(differences, {side: [1.0] for side in BOTH}, values, {}, 0.0, 1.0, disturbed=disturbed)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "note"),
+    [
+        (of_two_metrics(0.0, "the GPU was throttled"), "regressed", "do not count, as the GPU was throttled"),
+        (Fault("base", "the base", Failure("crashed", "killed", "turns")), "regressed", "the base: killed"),
+        (Fault("head", "the head", Failure("crashed", "killed", "turns")), "failed", "killed"),
+    ],
+    ids=["disturbed", "base", "head"],
+)
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_confirmed_regression_stands_where_another_metric_cannot_be_decided(confirmed, fault, kind, note):
+    """Screening suspects both metrics; of 11 fresh pairs 9 confirm the latency, and those of the CPU time scatter."""
+    duet = Duet({ONE: {name: Threshold(0.02) for name in ("latency", "cpu_time")}})
+    pairs = [of_two_metrics(0.3) for _ in range(3)]
+    pairs += [of_two_metrics(cpu_time) for cpu_time in [0.3, -0.25] * 5 + [0.3]][: 11 if confirmed else 5]
+    drawn = itertools.chain(pairs, itertools.repeat(fault))
+    duet.play(lambda asked, arrived: [arrived(each, next(drawn)) for each in asked])
+    found = duet.comparisons()[ONE]
+    assert note in found.note
+    if not confirmed or kind == "failed":
+        assert (found.kind, found.verdicts) == ("failed" if kind == "failed" else "incomparable", {})
+        return
+    assert (found.kind, found.verdicts.keys()) == ("regressed", {"latency"})
+    (row,) = outcome("base", "head", [found], 1.0).findings
+    assert (row.kind, row.metric, row.note) == ("regressed", "latency", found.note)
 
 
 def timed(seconds, changed, slower, workloads):
