@@ -60,7 +60,7 @@ class _Speeds:
 def remark(pairs: Sequence[Pair]) -> str:
     """A remark on the odd times of a plain test's calls; empty if nothing is odd."""
     processes = [np.log(np.maximum(pair.rounds[side], _TICK)) for pair in pairs for side in _SIDES]
-    computed = [math.log(pair.values[side].get("cpu_time", _TICK)) for pair in pairs for side in _SIDES]
+    computed = [math.log(pair.values[side].get("cpu_time") or math.nan) for pair in pairs for side in _SIDES]
     return _moving(processes) or _by_call(processes, computed) or _by_process(computed)
 
 
@@ -105,7 +105,8 @@ def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]
 
 def _by_process(computed: Sequence[float]) -> str:
     # Only the time of computing counts, as one side alone may share its CPU with another program.
-    levels = np.array(computed)
+    sides = np.reshape(computed, (-1, len(_SIDES)))
+    levels = sides[~np.isnan(sides).any(axis=1)].ravel()
     speeds = _two_speeds(levels)
     if speeds is None:
         return ""

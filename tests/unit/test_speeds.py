@@ -68,6 +68,22 @@ def test_processes_with_two_speeds_are_named(count):
     assert BY_PROCESS in remark(pairs_of(by_process, count))
 
 
+def without_cpu_time(pairs, every):
+    """The pairs; in each so-many-th one a side has no CPU time, the sides in turn."""
+    made = []
+    for number, pair in enumerate(pairs):
+        side = ("base", "head")[number // every % 2]
+        values = dict(pair.values) if number % every else {**pair.values, side: {}}
+        made.append(dataclasses.replace(pair, values=values))
+    return made
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_processes_without_a_cpu_time_are_no_fast_ones(every):
+    assert remark(without_cpu_time(pairs_of(steady, 24), every)) == ""
+    assert (BY_PROCESS in remark(without_cpu_time(pairs_of(by_process, 24), every))) is (every > 1)
+
+
 def steady(rng, number, side):
     return 0.0
 
