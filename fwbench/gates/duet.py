@@ -168,12 +168,17 @@ class DuetGate(Gate):
 
     def _unjudged(self) -> list[str]:
         """A sentence on each metric that was asked for in vain, of those that a duet judges only on request."""
-        comparisons: list[AnyComparison] = [*self._asked.values(), *self._plain.asked.values()]
-        judged = {metric for comparison in comparisons for metric in comparison.verdicts}
-        limits = [*self._expected.values(), *self._plain.thresholds.values()] if comparisons else []
-        asked = {metric for each in limits for metric in each if CRITERIA[metric].asked}
-        why = dict.fromkeys(sorted(asked - judged), "no benchmark has it on both sides")
-        if "energy" in why and isinstance(absent := counter(comparisons[0].workload.device), Absent):
+        asked: list[tuple[Mapping[str, Threshold], AnyComparison]] = [
+            *((self._expected[workload], comparison) for workload, comparison in self._asked.items()),
+            *((self._plain.thresholds[test], comparison) for test, comparison in self._plain.asked.items()),
+        ]
+        limits = [*self._expected.values(), *self._plain.thresholds.values()] if asked else []
+        wanted = {metric for each in limits for metric in each if CRITERIA[metric].asked}
+        judged = {metric for _, comparison in asked for metric in comparison.verdicts}
+        played = {metric for each, comparison in asked if comparison.screening for metric in each}
+        lacking, lost = "no benchmark has it on both sides", "no benchmark that it is asked of ran on both sides"
+        why = {metric: lacking if metric in played else lost for metric in sorted(wanted - judged)}
+        if "energy" in why and isinstance(absent := counter(asked[0][1].workload.device), Absent):
             why["energy"] = absent
         return [f"{metric} was not compared: {reason}" for metric, reason in why.items()]
 

@@ -195,6 +195,19 @@ def test_what_pairs_take_longer_for_is_measured_only_if_somebody_asks(run, given
         assert all(line.endswith("no RAPL") == (metric == "energy") for line in told)
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("unchanged", "no benchmark has it on both sides"),
+        ("incomparable", "no benchmark that it is asked of ran on both sides"),
+    ],
+)
+def test_why_a_metric_that_was_asked_for_was_not_compared_is_said(run, kind, reason):
+    result = run(dict.fromkeys((1, 2, 3), kind), "--fwbench-fail=warm_start:25%")
+    told = [line for line in result.outlines if "was not compared" in line]
+    assert told == [f"warm_start was not compared: {reason}"]
+
+
 def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_played(run, project, given, monkeypatch):
     comparisons = given.comparisons
 
