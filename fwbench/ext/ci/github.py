@@ -155,6 +155,9 @@ def _ask(method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
             return json.loads(_whole(answer))
     except urllib.error.HTTPError as error:
         error.close()
+        if _is_limited(error):
+            told = f"GitHub's rate limit is used up ({error.code} to {asked})"
+            raise UserError(f"{told}: run the job again later") from None
         if error.code in (401, 403):
             raise RefusedError from None
         led = ": it leads elsewhere, and the token goes to no other address" if 300 <= error.code < 400 else ""
@@ -164,6 +167,15 @@ def _ask(method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
     except (ValueError, HTTPException, RecursionError) as error:
         # Not in the error's own words, which may quote the token.
         raise UserError(f"GitHub cannot be asked at {api}: {asked} ended with {type(error).__name__}") from None
+
+
+def _is_limited(error: urllib.error.HTTPError) -> bool:
+    """True if too much was asked.
+
+    GitHub answers 429, or 403 as to a token that may not (docs.github.com, "Rate limits for the REST API").
+    """
+    used_up = error.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in error.headers
+    return error.code == 429 or (error.code == 403 and used_up)
 
 
 def _whole(answer: HTTPResponse) -> bytes:

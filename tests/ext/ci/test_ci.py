@@ -263,6 +263,30 @@ def test_a_redirect_is_one_sentence_of_the_command(tmp_path, serving, monkeypatc
 
 
 @pytest.mark.parametrize(
+    ("code", "headers", "exit_code"),
+    [
+        (403, {"X-RateLimit-Remaining": 0}, 4),
+        (403, {"Retry-After": 60}, 4),
+        (429, {}, 4),
+        # A fork's token.
+        (403, {"X-RateLimit-Remaining": 4999}, 0),
+        (401, {}, 0),
+    ],
+)
+def test_a_rate_limit_is_no_token_that_may_not_comment(
+    tmp_path, serving, monkeypatch, capsys, code, headers, exit_code
+):
+    monkeypatch.setenv("GITHUB_API_URL", serving(code, headers).address)
+    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
+    assert main(["ci", "comment", f"--output={tmp_path}"]) == exit_code
+    said = capsys.readouterr()
+    if exit_code:
+        assert f"GitHub's rate limit is used up ({code} to GET issues/7/comments)" in said.err
+    else:
+        assert "This token may not comment" in said.out
+
+
+@pytest.mark.parametrize(
     ("kind", "answer"),
     [
         ("no list", {"body": b"{}"}),
