@@ -7,7 +7,7 @@ line above the rows of each model replaces the column of models.
 import dataclasses
 import re
 from collections.abc import Container, Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from fwbench.ext.studies import latex_numbers
 from fwbench.ext.studies.latex_numbers import Set
@@ -93,7 +93,7 @@ def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) ->
     """
     texts = [table.texts(row) for row in table.rows]
     grouped = len({row[0] for row in texts}) < len(texts)
-    kept, same = {} if grouped else {table.columns[0].name: 0}, []
+    kept, same = [] if grouped else [0], []
     for place, column in enumerate(table.columns[1:], 1):
         words = {row[place] for row in texts}
         if column.name in minor or words <= {column.absent}:
@@ -101,11 +101,13 @@ def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) ->
         if len(words) == 1 and len(texts) > 1 and all(isinstance(row.values[place], str | int) for row in table.rows):
             same.append(f"{column.name} {words.pop()}")
         else:
-            kept[column.name] = place
-    columns = dict(zip(kept, _columns(table, list(kept.values())), strict=True))
-    if columns.keys() >= {"from", "to"}:
-        columns["from"] = latex_numbers.interval(columns["from"], columns.pop("to"))
-    fitted = _fitted(list(columns.values()), _NARROW_LINE)
+            kept.append(place)
+    columns = _columns(table, kept)
+    # An axis of the user's may have the name of any column.
+    ends = [at for at, two in enumerate(pairwise(table.columns[place].name for place in kept)) if two == ("from", "to")]
+    for at in reversed(ends):
+        columns[at : at + 2] = [latex_numbers.interval(*columns[at : at + 2])]
+    fitted = _fitted(columns, _NARROW_LINE)
     body = _rows(fitted)
     if grouped:
         body = _under_lines(body, [row[0] for row in texts], len(columns))

@@ -121,6 +121,14 @@ def number(name, place, unit, show, absent="-"):
     return Column(name, lambda row: row[place], unit, show, absent)
 
 
+def test_in_a_column_of_a_paper_two_columns_may_have_one_name():
+    """An axis of a model may be called as a metric is."""
+    columns = [Column("model", lambda row: row[0]), Column("ratio", lambda row: row[1], "1")]
+    columns += [number(name, place, "1", units.ratio) for place, name in enumerate(("ratio", "from", "to"), 2)]
+    text = made(*columns, rows=[("a", 16, 2.0, 1.5, 3.0), ("b", 32, 1.25, 1.0, 1.5)], narrow=set())
+    assert body(text) == [r"{a} & 16 & 2.00 & \numrange{1.50}{3.00}", r"{b} & 32 & 1.25 & \numrange{1.00}{1.50}"]
+
+
 def test_a_column_has_the_unit_that_most_of_it_is_shown_in():
     columns = [number("p50", 0, "s", units.seconds), number("p99", 1, "s", units.seconds, "n/a")]
     text = made(*columns, rows=[(0.0123, 0.5), (0.1, None), (0.0000286, 1.5), (1.25, 0.0104)])
