@@ -4,12 +4,14 @@ from pathlib import Path
 
 from fwbench.commands.report import TITLE, Tell, save
 from fwbench.ext.studies import latex
+from fwbench.record.workload import STATEFUL
 from fwbench.report.origin import origin
 from fwbench.report.sections import Section
 
 # The mode that a table is about, by its key; others are about all that was measured.
 MODES = {
     **dict.fromkeys(("summary", "inference"), "inference"),
+    **{mode: mode for mode in STATEFUL},
     "training-steps": "train_step",
     **dict.fromkeys(("final-epoch", "epochs", "epoch-time", "training-time"), "fit"),
 }

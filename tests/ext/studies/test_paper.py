@@ -52,6 +52,12 @@ def test_a_caption_says_where_its_numbers_are_from(tmp_path):
     assert origin_of(record, "", tmp_path).endswith("n = 1 to 2 processes a row")
 
 
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+def test_a_table_of_one_mode_states_the_versions_of_that_mode(tmp_path, mode):
+    record = saved(versioned("torch", "2.15.0"), versioned("jax", "0.12.0", mode=mode))
+    assert "; jax 0.12.0; " in origin_of(record, paper.MODES[mode], tmp_path)
+
+
 def test_a_caption_counts_the_processes_of_one_measurement(tmp_path):
     several = measured(processes=({"latency": 1.0}, {"latency": 2.0}, {"latency": 3.0}))
     assert origin_of(saved(several), tmp_path=tmp_path).endswith("n = 3 processes a row")
