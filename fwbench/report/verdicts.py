@@ -101,9 +101,14 @@ def _alike(outcome: Outcome) -> list[str]:
     rows = {kind: [f for f in outcome.findings if f.metric and f.kind == kind] for kind in _ALIKE}
     counted = [f"{len(of)} {kind}" for kind, of in rows.items() if of]
     ratios = [(finding.benchmark, finding.verdict.ratio) for finding in rows["inconclusive"] if finding.verdict]
-    farthest = sorted(ratios, key=lambda named: -abs(named[1] - 1))
+    farthest = sorted(ratios, key=lambda named: -_apart(named[1]))
     named = f" ({_named([f'{name} {text.change(ratio)}' for name, ratio in farthest])})" if farthest else ""
     return [f"rows without a difference, not shown here: {', '.join(counted)}{named}"] if counted else []
+
+
+def _apart(ratio: float) -> float:
+    """The factor between base and head, whichever is the larger one."""
+    return max(ratio, 1 / ratio) if ratio > 0 else math.inf
 
 
 def _sorted(outcome: Outcome) -> list[Finding]:
