@@ -211,10 +211,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _named(given: Sequence[Answer]) -> str:
-    """Models with their batch sizes; readers would take a bare name for all sizes of a model."""
+    """Models at their axes' values and on their devices, with batch sizes; a bare name would be taken for all sizes."""
     return ", ".join(
-        " ".join((model, *dict.fromkeys(f"b{answer.workload.batch_size}" for answer in of)))
-        for model, of in grouped(given, lambda answer: answer.workload.model).items()
+        " ".join((subject, *dict.fromkeys(f"b{answer.workload.batch_size}" for answer in of)))
+        for subject, of in grouped(given, lambda answer: answer.workload.subject).items()
     )
 
 

@@ -270,6 +270,18 @@ def test_of_lanes_that_nothing_tells_apart_none_is_named_the_fastest():
     assert "others" not in rows_of(lanes(torch=100.0, jax=201.0))[0]
 
 
+def test_a_sentence_names_workloads_with_their_axes_and_devices():
+    axes = ((), (), (("length", 64),), (("length", 128),))
+    workloads = [{"axes": of, "devices": 2 if number == 1 else 1} for number, of in enumerate(axes)]
+    given = [
+        measured(lane, batch_size=8, throughput=speed, **fields)
+        for fields in workloads
+        for lane, speed in (("torch", 100.0), ("jax", 300.0))
+    ]
+    named = "mlp b8, mlp on 2 devices b8, mlp length 64 b8, mlp length 128 b8"
+    assert headline(answers(cases(given)))[0].endswith(f"in 4 of 4 workloads ({named}).")
+
+
 def test_a_sentence_on_workloads_that_rest_on_different_things_leaves_them_to_the_table():
     several = runs(*((100.0, 104.0 + n) for n in range(3)))
     single = lanes(8, torch=100.0, jax=201.0)

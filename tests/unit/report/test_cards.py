@@ -56,6 +56,15 @@ def test_a_card_says_in_a_sentence_who_wins_by_how_much_and_how_sure(speeds, kin
     assert found.rests.startswith("one process each")
 
 
+def test_a_card_names_its_devices():
+    given = [
+        measured(lane, batch_size=8, throughput=speed, devices=2) for lane, speed in (("torch", 1.0), ("jax", 3.0))
+    ]
+    _, found = card(*given)
+    assert found.workload == "mlp on 2 devices, batch 8"
+    assert found.sentence.startswith("Inference of MLP 784-256-128-10 on 2 devices at batch 8: JAX is likely ")
+
+
 @pytest.mark.parametrize(
     ("ratio", "scatter", "kind", "said"),
     [
