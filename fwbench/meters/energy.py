@@ -100,8 +100,8 @@ class SummedCounter:
 
     @property
     def shares(self) -> list[float]:
-        """Each device's share of the joules between the last two readings."""
-        drawn = [end - start for start, end in zip(*self.parts, strict=True)]
+        """Each device's share of the joules between the last two readings; empty without two, or if none was drawn."""
+        drawn = [end - start for start, end in zip(*self.parts, strict=True)] if len(self.parts) > 1 else []
         return [each / sum(drawn) for each in drawn] if sum(drawn) > 0 else []
 
 

@@ -513,7 +513,9 @@ def test_of_what_several_devices_draw_each_has_its_share():
     one, two = Counting(clock), Counting(clock)
     two.read = lambda: 3 * clock.now
     summed = SummedCounter([one, two])
+    assert summed.shares == []
     assert summed.read() == 0.0
+    assert summed.shares == []
     clock.advance(2.0)
     assert summed.read() == 8.0
     assert summed.shares == [0.25, 0.75]
