@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from fwbench.errors import Absent
 from fwbench.machine.load import OtherLoad, family, family_time, wait_for_quiet
 from fwbench.meters.device import device_time
 from fwbench.meters.energy import (
@@ -20,13 +21,16 @@ from fwbench.meters.energy import (
     period,
     resting,
 )
+from fwbench.meters.generation import generation
 from fwbench.meters.heap import PASSES, page_faults, settle
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
 from fwbench.meters.latency import drift as latency_drift
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import queue_depth, queued
-from fwbench.record.measurement import Metric
+from fwbench.models import CATALOG
+from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.spans import Span
+from fwbench.record.workload import Workload
 from tests.unit.fakes import FakeGpu, FakeProgram
 
 MIB = 2**20
@@ -472,6 +476,48 @@ def test_a_machine_without_rapl_says_so(tmp_path):
     assert "no RAPL" in counter("cpu", tmp_path)
     make_rapl(tmp_path, [100], names="psys")
     assert "no RAPL" in counter("cpu", tmp_path)
+
+
+def test_a_package_whose_counter_vanishes_stays_at_its_last_reading_and_says_so(tmp_path):
+    make_rapl(tmp_path, [100, 100])
+    meter, other = counter("cpu", tmp_path), counter("cpu", tmp_path)
+    make_rapl(tmp_path, [600, 700])
+    assert meter.read() == pytest.approx(1100 / 1e6)
+    assert meter.fault == ""
+    for package in tmp_path.iterdir():
+        (package / "energy_uj").unlink()
+    assert meter.read() == pytest.approx(1100 / 1e6)
+    assert meter.fault.startswith("the CPU's energy counter could not be read (")
+    assert other.fault == ""
+
+
+@pytest.mark.parametrize("text", [None, "", "much"])
+def test_a_package_without_a_range_has_no_counter(tmp_path, text):
+    make_rapl(tmp_path, [100])
+    wrap = tmp_path / "intel-rapl:0" / "max_energy_range_uj"
+    if text is None:
+        wrap.unlink()
+    else:
+        wrap.write_text(text)
+    found = counter("cpu", tmp_path)
+    assert isinstance(found, Absent)
+    assert found.startswith("the RAPL energy counters of intel-rapl:0 cannot be read (")
+
+
+@pytest.mark.parametrize(
+    ("throughput", "energy", "rate", "joules"),
+    [
+        (Metric(4.0, "calls"), Metric(2.0, "RAPL"), 4.0, 2.0),
+        (unavailable("calls", "no time was left"), unavailable("RAPL", "no counter here"), None, None),
+    ],
+)
+def test_tokens_have_the_rate_of_calls_or_the_reason_why_there_is_none(clock, throughput, energy, rate, joules):
+    metrics = {"latency_p50": Metric(0.25, "calls"), "throughput": throughput, "energy_per_sample": energy}
+    found = generation(Workload("torch", "decoder", "decode"), CATALOG["decoder"], FakeProgram(clock), metrics)
+    assert found["time_per_output_token"] == metrics["latency_p50"]
+    for name, given, value in (("tokens_per_second", throughput, rate), ("energy_per_token", energy, joules)):
+        assert (found[name].value, found[name].reason) == (value, given.reason)
+    assert "state_memory" not in found
 
 
 def write_stat(path, ticks):

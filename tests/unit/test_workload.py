@@ -19,6 +19,18 @@ def test_id_does_not_depend_on_the_device():
 
 
 @pytest.mark.parametrize(
+    ("fields", "subject"),
+    [
+        ({}, "mlp"),
+        ({"devices": 2}, "mlp on 2 devices"),
+        ({"axes": (("length", 128), ("width", 64)), "devices": 4}, "mlp length 128 width 64 on 4 devices"),
+    ],
+)
+def test_the_subject_names_axes_and_several_devices(fields, subject):
+    assert Workload("torch", "mlp", batch_size=8, **fields).subject == subject
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [("batch_size", 0), ("batch_size", True), ("batch_size", 1.5), ("device", "tpu")],
 )

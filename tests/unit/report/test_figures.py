@@ -52,6 +52,16 @@ def test_bars_are_of_the_largest_batch_and_begin_at_zero():
     assert "memory-bars" not in keys
 
 
+def test_a_lane_with_an_option_of_its_own_is_no_bar():
+    """The first case of a lane stands for it."""
+    called = [measured("jax", call=call, throughput=speed) for call, speed in (("module", 90.0), ("program", 50.0))]
+    (panel,) = drawn(*called, measured("torch", throughput=30.0))["throughput-bars"].figure.axes
+    assert sorted(bar.get_height() for bar in panel.patches) == [30.0, 50.0]
+    trained = (fitted(remat=True, epochs=(9.0, 40.0, 50.0)), fitted(epochs=(9.0, 4.0, 5.0)))
+    (panel,) = drawn(*trained)["training-time-bars"].figure.axes
+    assert [bar.get_height() for bar in panel.patches] == [9.0]
+
+
 def test_energy_has_bars_where_it_was_measured():
     energy = {"energy_per_sample": metric(2.5)}
     (panel,) = drawn(measured("torch", metrics=energy))["energy-bars"].figure.axes
@@ -102,6 +112,15 @@ def test_a_seed_measured_twice_is_one_replicate():
 def test_each_model_and_data_has_its_curves():
     keys = drawn(fitted(), fitted(data="mnist"), fitted(model="cnn"))
     assert {"training-curves-1", "training-curves-2", "training-curves-3"} <= keys.keys()
+
+
+def test_each_precision_has_its_curves():
+    found = drawn(fitted(), fitted(precision="bf16"))
+    assert [found[f"training-curves-{number}"].title for number in (1, 2)] == [
+        "Training curves: mlp on digits",
+        "Training curves: mlp on digits in bf16",
+    ]
+    assert [len(lines(found[f"learning-curves-{number}"].figure.axes[0])) for number in (1, 2)] == [1, 1]
 
 
 def test_compilations_that_never_pay_off_are_hollow():
@@ -258,6 +277,22 @@ def test_throughput_and_energy_stand_against_latency():
         assert [text.get_text() for text in panel.texts] == ["b1", "b8"]
         assert panel.get_xlabel() == "latency (p50)"
     assert not {"throughput-latency", "energy-latency"} & drawn(*lanes[:2]).keys()
+
+
+def test_a_lanes_options_are_lines_of_their_own_against_latency():
+    given = [
+        measured(
+            lane, batch_size=size, call=call, throughput=size * speed, metrics={"latency_p50": metric(size / speed)}
+        )
+        for lane, call, speed in (("torch", "program", 10.0), ("jax", "program", 20.0), ("jax", "module", 16.0))
+        for size in (1, 8)
+    ]
+    (panel,) = drawn(*given)["throughput-latency"].figure.axes
+    assert lines(panel) == [
+        (TORCH, [(0.1, 10.0), (0.8, 80.0)]),
+        (JAX, [(0.05, 20.0), (0.4, 160.0)]),
+        (JAX, [(0.0625, 16.0), (0.5, 128.0)]),
+    ]
 
 
 def test_bars_and_lines_have_whiskers_from_the_lowest_to_the_highest_process():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fwbench.commands import measure as measuring_by_hand
 from fwbench.commands.cli import main
 from fwbench.compare.cases import Case, Setting, cases, comparisons
 from fwbench.errors import UserError
@@ -31,7 +33,7 @@ from fwbench.worker.process.job import Job
 from fwbench.worker.process.run import Measuring
 from fwbench.worker.ranks import rank as ranking
 from fwbench.worker.ranks.client import first_ended
-from fwbench.worker.ranks.star import LostError, Place, RankError, Star, first_node, free_port, place
+from fwbench.worker.ranks.star import JOB, LostError, Place, RankError, Star, first_node, free_port, place
 from fwbench.worker.ranks.together import ELSEWHERE, combined
 from tests.unit import recorded
 from tests.unit.fakes import FakeClock, FakeFramework, FakeGpu, FakeProgram
@@ -428,6 +430,24 @@ def test_what_measures_nothing_by_hand_is_one_sentence(monkeypatch, capsys, fiel
         monkeypatch.setenv(name, value)
     assert main(["measure", *fields]) == UserError.EXIT_CODE
     assert capsys.readouterr().err.startswith(f"fwbench: {sentence}")
+
+
+def test_ranks_that_a_launcher_has_started_share_no_facts(monkeypatch):
+    """Each of them would look for the others' in a folder of its own."""
+    jobs = []
+
+    class Recording:
+        def __init__(self, command, environment, rank):
+            jobs.append((rank, json.loads(environment[JOB])))
+
+        def measure(self, workload, limit, tell):
+            return Measurement(workload)
+
+    monkeypatch.setattr(measuring_by_hand, "place", lambda environment: Place(1, 2, 1, "here", 1, b"", "torchrun"))
+    monkeypatch.setattr(measuring_by_hand, "Launched", Recording)
+    assert main(["measure", "lane=torch", "model=mlp", "batch_size=8"]) == 0
+    ((rank, job),) = jobs
+    assert (rank, job["facts"], job["workload"]["devices"]) == (1, None, 2)
 
 
 def speeds(devices, batch_size, *rates, **fields):
