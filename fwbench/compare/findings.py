@@ -132,7 +132,8 @@ class Outcome:
             return "no benchmark fails the run"
         grave = {WORSE: FAILING, NOTHING: ("incomparable",)}.get(exit_code, ())
         counted = [f"{count} {kind}" for kind, count in self.counts.items() if kind in grave]
-        counted += [f"{each.replicates}: {each.kind}" for each in self.findings if each.benchmark == ALL and each.verdict]
+        shared = (each for each in self.findings if each.benchmark == ALL and each.verdict)
+        counted += [f"{each.replicates}: {each.kind}" for each in shared]
         if not counted and exit_code == self.exit_code == NOTHING:
             return "nothing was compared"
         return ", ".join(counted) or f"pytest ended with exit code {exit_code}"

@@ -32,8 +32,9 @@ def together(comparisons: Iterable[Comparison[Workload]], threshold: float) -> l
             lanes.setdefault(comparison.workload.lane, []).append(comparison)
     # A lane without a question counts among the hypotheses, too.
     chances = {lane: _chance(own, threshold) if _is_open(own) else 1.0 for lane, own in lanes.items()}
-    named = [lane for lane in lanes if lane in holm(chances, CHANCE)]
-    return [_finding(lane, lanes[lane], chances[lane]) for lane in named if _change(lanes[lane]) > math.log1p(threshold)]
+    fallen = holm(chances, CHANCE)
+    slower = {lane: own for lane, own in lanes.items() if lane in fallen and _change(own) > math.log1p(threshold)}
+    return [_finding(lane, own, chances[lane]) for lane, own in slower.items()]
 
 
 def _is_open(own: Sequence[Comparison[Workload]]) -> bool:
