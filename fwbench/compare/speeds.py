@@ -2,7 +2,7 @@
 
 None of these is a change: both sides have them alike, so a pair's difference is as likely above zero as below. But they
 make pairs scatter, and a reader can mend them. Each rule looks for an effect that load does not have: load slows
-neighbouring calls together, and makes calls wait, not compute.
+neighbouring calls together, both sides of a pair alike, and makes calls wait, not compute.
 """
 
 import math
@@ -25,9 +25,15 @@ _DISTANCE, _DEVIATIONS, _FEWEST, _SHARE = math.log(1.05), 8.0, 8, 0.2
 # This share of calls may be slow for other reasons.
 _OUTLIERS = 0.1
 
-# Calls that alternate at random change speed about as often as fair draws do, and in spells of load seldom. So at least
-# this share of the draws' changes is required.
-_CHANGES = 0.5
+# Pairs of processes that show two speeds. So few differences of one speed have two sizes in 1 of 200 samples, if their
+# tails are heavy (Student's t with 2 degrees of freedom).
+_PAIRS = 10
+
+# Two speeds by process part at least this share of the pairs. Fair draws part half of them, a spell of load hardly any.
+_PARTED = 0.2
+
+# Two speeds by call are named if they show in this share of the processes, and lie about as far apart in each.
+_NAMING, _LIKE = 1 / 3, 1.25
 
 # Slow calls spend at least this share of their extra seconds computing.
 _COMPUTED = 0.5
@@ -61,7 +67,7 @@ def remark(pairs: Sequence[Pair]) -> str:
     """A remark on the odd times of a plain test's calls; empty if nothing is odd."""
     processes = [np.log(np.maximum(pair.rounds[side], _TICK)) for pair in pairs for side in _SIDES]
     computed = [math.log(pair.values[side].get("cpu_time") or math.nan) for pair in pairs for side in _SIDES]
-    return _moving(processes) or _by_call(processes, computed) or _by_process(computed)
+    return _moving(processes) or _by_call(processes, computed) or _by_process(computed, pairs)
 
 
 def _moving(processes: Sequence[NDArray[np.float64]]) -> str:
@@ -86,16 +92,18 @@ def _moving(processes: Sequence[NDArray[np.float64]]) -> str:
 def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]) -> str:
     apart = []
     for calls, cpu in zip(processes, computed, strict=True):
-        speeds = _two_speeds(calls)
+        # From call to call, as a machine that becomes slow or fast moves all calls that follow.
+        speeds = _two_speeds(np.abs(np.diff(calls)))
         if speeds is None:
             continue
-        slow = calls > speeds.limit
-        changes, share = np.count_nonzero(slow[1:] != slow[:-1]), slow.mean()
-        # A call that had to leave its CPU does not compute for longer than another.
+        changes = float((np.abs(np.diff(calls)) > speeds.limit).mean())
+        # Of fair draws with a share of slow calls p, a share of 2 p (1 - p) changes. A call that had to leave its CPU
+        # does not compute for longer than another.
+        share = (1 - math.sqrt(max(0.0, 1 - 2 * changes))) / 2
         longer = _COMPUTED * share * math.expm1(speeds.apart)
-        if changes >= _CHANGES * 2 * share * (1 - share) * (len(calls) - 1) and cpu >= speeds.fast + math.log1p(longer):
+        if cpu >= float(np.quantile(calls, 0.25)) + math.log1p(longer):
             apart.append(speeds.apart)
-    if 2 * len(apart) <= len(processes):
+    if len(apart) < max(2, _NAMING * len(processes)) or max(apart) > _LIKE * min(apart):
         return ""
     return (
         f"its calls have two speeds, {_shown(statistics.median(apart))} apart, by call: have each do the same work, as "
@@ -103,8 +111,17 @@ def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]
     )
 
 
-def _by_process(computed: Sequence[float]) -> str:
+def _by_process(computed: Sequence[float], pairs: Sequence[Pair]) -> str:
     # Only the time of computing counts, as one side alone may share its CPU with another program.
+    apart = _by_level(computed) or _by_difference([pair.differences.get("cpu_time", math.nan) for pair in pairs])
+    return apart and (
+        f"its processes have two speeds, {apart} apart, on both sides: look for what differs by "
+        "process, as the order of a set or where memory lies"
+    )
+
+
+def _by_level(computed: Sequence[float]) -> str:
+    """The distance of two speeds between which processes of both sides are divided; empty if there are none."""
     sides = np.reshape(computed, (-1, len(_SIDES)))
     levels = sides[~np.isnan(sides).any(axis=1)].ravel()
     speeds = _two_speeds(levels)
@@ -112,12 +129,19 @@ def _by_process(computed: Sequence[float]) -> str:
         return ""
     base, head = (levels[side::2] > speeds.limit for side in (0, 1))
     # A change would give each side one speed, and a spell of load would give each pair one.
-    if not (0 < base.sum() < len(base) and 0 < head.sum() < len(head) and (base != head).any()):
+    divided = 0 < base.sum() < len(base) and 0 < head.sum() < len(head) and (base != head).mean() >= _PARTED
+    return _shown(speeds.apart) if divided else ""
+
+
+def _by_difference(differences: Sequence[float]) -> str:
+    """The same, where the machine itself is slow in spells: these slow both sides of a pair alike."""
+    known = np.array([each for each in differences if not math.isnan(each)])
+    speeds = _two_speeds(np.abs(known)) if len(known) >= _PAIRS else None
+    if speeds is None:
         return ""
-    return (
-        f"its processes have two speeds, {_shown(speeds.apart)} apart, on both sides: look for what differs by "
-        "process, as the order of a set or where memory lies"
-    )
+    far = known[np.abs(known) > speeds.limit]
+    # A change has one direction.
+    return _shown(speeds.apart) if (far > 0).any() and (far < 0).any() else ""
 
 
 def _shown(apart: float) -> str:

@@ -29,7 +29,8 @@ def pairs_of(draw, count, calls=48, seed=0):
         rounds = {side: np.exp(log).tolist() for side, log in zip(described, logs, strict=True)}
         cpu = [1e-4 if draw in (on_a_shared_cpu, taken_off_its_cpu) else float(np.exp(log).mean()) for log in logs]
         values = {side: {"cpu_time": time} for side, time in zip(described, cpu, strict=True)}
-        made.append(Pair({"latency": float(head - base)}, rounds, values, described, 0.0, 1.0))
+        differences = {"latency": float(head - base), "cpu_time": math.log(cpu[1] / cpu[0])}
+        made.append(Pair(differences, rounds, values, described, 0.0, 1.0))
     return made
 
 
@@ -73,8 +74,10 @@ def without_cpu_time(pairs, every):
     made = []
     for number, pair in enumerate(pairs):
         side = ("base", "head")[number // every % 2]
-        values = dict(pair.values) if number % every else {**pair.values, side: {}}
-        made.append(dataclasses.replace(pair, values=values))
+        made.append(pair)
+        if number % every == 0:
+            differences = {"latency": pair.differences["latency"]}
+            made[-1] = dataclasses.replace(pair, values={**pair.values, side: {}}, differences=differences)
     return made
 
 
@@ -96,6 +99,20 @@ def slow_spell_in_a_process(rng, number, side):
     """For a quarter of each process's calls something else computes."""
     begun = rng.integers(36)
     return np.where((np.arange(48) >= begun) & (np.arange(48) < begun + 12), 0.5, 0.0)
+
+
+def by_process_in_spells(rng, number, side):
+    """The machine is up to 1.6 times as slow in half of the pairs."""
+    return by_process(rng, number, side) + 0.5 * np.random.default_rng(number).random() * (number % 2)
+
+
+def by_call_in_spells(rng, number, side):
+    return by_call(rng, number, side) + 0.4 * (np.arange(48) >= np.random.default_rng(number).integers(48))
+
+
+@pytest.mark.parametrize(("draw", "said"), [(by_call_in_spells, BY_CALL), (by_process_in_spells, BY_PROCESS)])
+def test_two_speeds_are_named_on_a_machine_that_is_slow_in_spells(draw, said):
+    assert said in remark(pairs_of(draw, 16))
 
 
 def slow_spell_of_pairs(rng, number, side):
