@@ -181,8 +181,6 @@ class Model:
         self._check_step()
         if wrong := sorted(set(self.tolerance) - set(QUANTITIES)):
             raise ValueError(f"unknown quantity {wrong[0]!r} in tolerance: choose from {', '.join(QUANTITIES)}")
-        if small := sorted(quantity for quantity, error in self.tolerance.items() if not error > 0):
-            raise ValueError(f"the tolerance of {small[0]!r} is {self.tolerance[small[0]]}: it must be above 0")
 
     def _check_state(self) -> None:
         if unknown := sorted(set(self.state) - set(self.networks)):

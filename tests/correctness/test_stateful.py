@@ -296,8 +296,10 @@ def test_times_of_tokens_are_those_of_calls():
     assert {name: metric.value for name, metric in found["prefill"].items()} == {
         "time_to_first_token": 0.5,
         "tokens_per_second": 56.0,
+        "energy_per_token": None,
         "state_memory": 64.0,
     }
+    assert found["prefill"]["energy_per_token"].reason == "there is none"
     assert found["decode"]["time_per_output_token"].value == 0.5
     assert found["decode"]["tokens_per_second"].value == 8.0
 

@@ -50,18 +50,6 @@ def test_what_names_no_network_is_refused(networks, sentence):
         Model("block", torch=networks, inputs=fwbench.normal(8))
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"tolerance": {"output": 0.0}}, "the tolerance of 'output' is 0.0: it must be above 0"),
-        ({"tolerance": {"output": float("nan")}}, "the tolerance of 'output' is nan"),
-    ],
-)
-def test_a_tolerance_that_admits_nothing_is_refused(given, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Model("block", torch="net:A", jax="jax_net:A", inputs=fwbench.normal(8), **given)
-
-
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (5, 5), (3, 1), (0, float("nan"))])
 def test_a_range_without_a_whole_number_is_refused(low, high):
     with pytest.raises(ValueError, match="there are no whole numbers from"):
