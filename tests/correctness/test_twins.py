@@ -200,7 +200,7 @@ def test_a_proof_lists_all_unmatched_weights_of_both_sides(twins):
         assert listed == list(shapes(model, framework))
 
 
-@pytest.mark.parametrize("tolerance", [float("inf"), float("nan"), -1.0])
+@pytest.mark.parametrize("tolerance", [float("inf"), float("nan"), -1.0, 0.0])
 def test_a_tolerance_that_bounds_nothing_is_one_sentence(twins, tolerance):
     sent = []
     job = {

@@ -73,10 +73,10 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         patient: plant every mistake; else only as many as fit into a time in proportion to the proof's.
     """
     for quantity, admitted in model.tolerance.items():
-        if not 0 <= admitted < math.inf:
+        if not 0 < admitted < math.inf:
             raise ModelError(
-                f"the tolerance of {model.name}'s {quantity} is {admitted}, which is no bound: give a number, as in "
-                f"tolerance={{{quantity!r}: 1e-6}}"
+                f"the tolerance of {model.name}'s {quantity} is {admitted}, which is no bound: give a number above 0, "
+                f"as in tolerance={{{quantity!r}: 1e-6}}"
             )
     # The key is made before the proof, which does not cover edits of the sources while it runs.
     key = Key.of(model, candidate)
