@@ -70,5 +70,5 @@ def _finding(lane: str, own: Sequence[Comparison[Workload]], chance: float) -> F
         "latency",
         replicates=f"{len(own)} benchmarks of {lane}, {pairs} pairs",
         verdict=Verdict("regressed", math.exp(_change(own)), ends, confidence, pairs, chance, ended="together"),
-        note=f"the benchmarks of {lane} are slower together, by something that they share; no single one is decided",
+        note=f"the benchmarks of {lane} are slower together, by something that they share; none has regressed alone",
     )
