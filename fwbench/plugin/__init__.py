@@ -71,7 +71,9 @@ def pytest_benchmark_compare_machine_info(
     pytest-benchmark compares while it is configured, before any test that would activate this plugin is collected.
     """
     if "fwbench" in compared_benchmark["machine_info"]:
-        active(config).describe_machine(machine_info)
+        from fwbench.plugin import saving
+
+        saving.describe(machine_info, active(config).machine)
 
 
 def active(config: pytest.Config) -> "Run":

@@ -19,7 +19,7 @@ from fwbench import units
 from fwbench.errors import UserError, hint
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
-from fwbench.machine import machine, versions
+from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, unknown_network
 from fwbench.plugin import ending, marked, plain, plan, pooling, replaying, resuming, saving, spreading
@@ -32,7 +32,6 @@ from fwbench.plugin.surveying import survey
 from fwbench.plugin.turning import may_follow, seconds_left, take_turns
 from fwbench.record import files
 from fwbench.record.journal import AGAINST, SCHEMA
-from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import TURNS, Protocol
@@ -353,14 +352,7 @@ class Run:
     def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:
         """Add our fingerprint; a run with other people's benchmarks alone is stored as if fwbench were not there."""
         if self._measures:
-            self.describe_machine(machine_info)
-
-    def describe_machine(self, machine_info: dict[str, Any]) -> None:
-        """Add accelerator, threads and this interpreter's versions; drop the momentary clock rate."""
-        of_lanes = versions(name for lane in LANES.values() for name in lane.distributions)
-        machine_info["fwbench"] = {**self.machine.to_json(), "versions": of_lanes}
-        for key in ("hz_actual", "hz_actual_friendly"):
-            machine_info.get("cpu", {}).pop(key, None)
+            saving.describe(machine_info, self.machine)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_json(self, config: pytest.Config, output_json: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Writes pytest-benchmark's own files of a run whole or not at all.
+"""Writes pytest-benchmark's own files of a run whole or not at all, with fwbench's fingerprint of the machine.
 
 pytest-benchmark writes when the run is over, over an older file and under a number that it has just counted: a full
 disk leaves half a file and a traceback, and two runs that end together can take one name. In a run that fwbench
@@ -13,7 +13,9 @@ from typing import Any
 from pytest_benchmark.storage.file import FileStorage
 from pytest_benchmark.utils import safe_dumps
 
+from fwbench.machine import Machine, versions
 from fwbench.record import files
+from fwbench.record.lanes import LANES
 from fwbench.text import storable
 
 
@@ -47,6 +49,14 @@ def take_over(benchmarking: Any, failed: Callable[[str], None]) -> None:
     benchmarking.save_json = save_json
     if isinstance(benchmarking.storage, FileStorage):
         storage.save = save
+
+
+def describe(machine_info: dict[str, Any], machine: Machine) -> None:
+    """Add accelerator, threads and this interpreter's versions; drop the momentary clock rate."""
+    of_lanes = versions(name for lane in LANES.values() for name in lane.distributions)
+    machine_info["fwbench"] = {**machine.to_json(), "versions": of_lanes}
+    for key in ("hz_actual", "hz_actual_friendly"):
+        machine_info.get("cpu", {}).pop(key, None)
 
 
 def _text(output_json: Mapping[str, Any]) -> str:
