@@ -18,7 +18,7 @@ import functools
 import json
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +113,41 @@ def of_inference(
     yield told | ({"errors": errors(output, exact())} if exact else {})
 
 
+class _Steps:
+    """A program's training steps, and their results.
+
+    Attributes:
+        trained: names of the weights that steps train.
+    """
+
+    def __init__(self, program: Program, weights: Iterable[str], mean: Callable[[float], float]) -> None:
+        self._program, self._mean = program, mean
+        named = list(weights)
+        self.trained = [name for name in named if not is_statistic(name)]
+        self._running = [name for name in named if is_statistic(name)]
+
+    def loss(self) -> float:
+        return self._mean(self._program.output().item())
+
+    def repeat(self, weights: Weights, draw: int) -> float:
+        """Make the first step from these weights with this draw of random numbers; return its loss."""
+        self._program.restart(weights, draw=draw)
+        self._program.call_and_wait()
+        return self.loss()
+
+    def results(self, loss: float, before: Mapping[str, Array], *, lengths: bool = False) -> dict[str, "Folded"]:
+        """Fold the loss, gradients, updates and statistics of the step just made.
+
+        Args:
+            before: the weights before the step. If empty, the weights after it are folded, not their change.
+        """
+        after = self._program.weights()
+        updates = Lazy(self.trained, lambda name: after[name] - before[name] if before else after[name])
+        statistics = {name: after[name] for name in self._running}
+        arrays = {"gradients": self._program.gradients(), "updates": updates, "statistics": statistics}
+        return _all_folded({"loss": np.array([loss]), **arrays}, lengths=lengths)
+
+
 def of_training(
     program: Program,
     weights: Callable[[], Weights],
@@ -137,43 +172,22 @@ def of_training(
     Raises:
         NotImplementedError: the lane cannot restart.
     """
-
-    def loss() -> float:
-        return mean(program.output().item())
-
-    def step(weights: Weights, draw: int) -> float:
-        program.restart(weights, draw=draw)
-        program.call_and_wait()
-        return loss()
-
-    def results(loss: float, before: Mapping[str, Array], *, lengths: bool = False) -> dict[str, Folded]:
-        """Fold the loss, gradients, updates and statistics of the step just made.
-
-        Args:
-            before: the weights before the step. If empty, the weights after it are folded, not their change.
-        """
-        after = program.weights()
-        updates = Lazy(trained, lambda name: after[name] - before[name] if before else after[name])
-        statistics = {name: after[name] for name in running}
-        arrays = {"gradients": program.gradients(), "updates": updates, "statistics": statistics}
-        return _all_folded({"loss": np.array([loss]), **arrays}, lengths=lengths)
-
     given = weights()
-    trained, running = ([name for name in given if is_statistic(name) is kind] for kind in (False, True))
+    steps = _Steps(program, given, mean)
     program.restart(given)
     # The step's temporaries can then take the memory of the weights.
     del given
     program.call_and_wait()
-    first, given = loss(), weights()
-    start = results(first, given, lengths=True)
+    first, given = steps.loss(), weights()
+    start = steps.results(first, given, lengths=True)
     moved = moved_weights(given, precision)
     program.restart(moved, draw=1)
     # Keep only the fold of the moved weights. The weights themselves would count as memory of the step.
-    before = _all_folded({"updates": Lazy(trained, moved.__getitem__)})
+    before = _all_folded({"updates": Lazy(steps.trained, moved.__getitem__)})
     del given, moved
     yield {}
-    second = loss()
-    other = results(second, {})
+    second = steps.loss()
+    other = steps.results(second, {})
     other |= {name: subtracted(other[name], folded) for name, folded in before.items()}
     others, draws = [other], []
     changes = [abs(second - first) > _LOSS_CHANGE * abs(first)]
@@ -181,12 +195,12 @@ def of_training(
         changes.extend(_distances(start, other, "gradients") > _GRADIENT_CHANGE * start["gradients"].norms)
     if any(changes):
         given = weights()
-        again = step(given, 1)
+        again = steps.repeat(given, 1)
         draws = [first, again] if abs(again - first) > 4 * UNIT["fp32"] * abs(first) else []
     for draw in range(2, DRAWS) if draws else ():
-        draws.append(step(given, draw))
+        draws.append(steps.repeat(given, draw))
         # Two draws may leave a layer unchanged by chance; six more hardly ever do.
-        others.append(results(draws[-1], given))
+        others.append(steps.results(draws[-1], given))
     told = sketches_of(start, others)
     if draws:
         told["draws"] = draws
@@ -265,7 +279,7 @@ def read(path: str) -> dict[str, Folded]:
 
 # A wrong program may have computed infinities.
 @np.errstate(invalid="ignore", over="ignore")
-def _all_folded(results: Mapping[str, Any], *, lengths: bool = False) -> dict[str, Folded]:
+def _all_folded(results: Mapping[str, Any], *, lengths: bool = False) -> dict[str, "Folded"]:
     """Fold each result that exists: an array, or arrays by name."""
     existing = {name: result for name, result in results.items() if result is not None and len(result)}
     return {name: fold(name, result, lengths) for name, result in existing.items()}

@@ -218,6 +218,25 @@ def _named(given: Sequence[Answer]) -> str:
     )
 
 
+_CAPTION = (
+    "First is the fastest lane by throughput, second its nearest rival, and ratio the throughput of the first over "
+    "that of the second. It lies between low and high, at a confidence level where these are an interval. Lanes "
+    "under others may be the fastest, too. Rounds in which lanes took turns (--fwbench-minutes) decide "
+    "where there are some: clear, or equal within 5 %, or near (at most 10 % apart), or undecided. Several runs, "
+    "seeds or processes give an interval over pairs of processes: clear when one of at least 95 % excludes "
+    "equality (6 pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show "
+    f"how far processes differ: low and high are the ratio over {BY_CHANCE:g} and times {BY_CHANCE:g}, as by "
+    "chance few such ratios are off by more; likely when both lie above 1, else undecided. What disturbed a lane, "
+    "as other load, makes low and high wider; the ratio is then shown from one number to another, and CSV files "
+    "have what was measured. Each row stands by itself. Least latency (p50) and memory "
+    "have an interval where lanes took turns. Where they took none, a lane has the least latency or energy only "
+    f"if the others need more than {BY_CHANCE:g} times as much, and more than what disturbed them can explain. "
+    "No lane has the least memory where one's is only known to be at most so much (<=). A lane can have "
+    "the higher throughput and the longer call, where it runs calls side by side. Evidence that the two compute "
+    f"the same: {WORDS}. A lane without evidence is left out."
+)
+
+
 def table(rows: Sequence[Answer]) -> Table:
     """The table of answers: one row a workload."""
     costed = any("energy" in answer.least for answer in rows)
@@ -241,21 +260,7 @@ def table(rows: Sequence[Answer]) -> Table:
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
-        "First is the fastest lane by throughput, second its nearest rival, and ratio the throughput of the first over "
-        "that of the second. It lies between low and high, at a confidence level where these are an interval. Lanes "
-        "under others may be the fastest, too. Rounds in which lanes took turns (--fwbench-minutes) decide "
-        "where there are some: clear, or equal within 5 %, or near (at most 10 % apart), or undecided. Several runs, "
-        "seeds or processes give an interval over pairs of processes: clear when one of at least 95 % excludes "
-        "equality (6 pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show "
-        f"how far processes differ: low and high are the ratio over {BY_CHANCE:g} and times {BY_CHANCE:g}, as by "
-        "chance few such ratios are off by more; likely when both lie above 1, else undecided. What disturbed a lane, "
-        "as other load, makes low and high wider; the ratio is then shown from one number to another, and CSV files "
-        "have what was measured. Each row stands by itself. Least latency (p50) and memory "
-        "have an interval where lanes took turns. Where they took none, a lane has the least latency or energy only "
-        f"if the others need more than {BY_CHANCE:g} times as much, and more than what disturbed them can explain. "
-        "No lane has the least memory where one's is only known to be at most so much (<=). A lane can have "
-        "the higher throughput and the longer call, where it runs calls side by side. Evidence that the two compute "
-        f"the same: {WORDS}. A lane without evidence is left out.",
+        _CAPTION,
         (
             *workload_columns(rows),
             *option_columns(rows),

@@ -80,14 +80,18 @@ def prove(
     if "unavailable" in answer:
         raise UserError(f"{no_proof}: {answer['unavailable']}")
     proved = Proved.from_json(answer["proved"])
+    _keep(proved, kept)
+    return proved
+
+
+def _keep(proved: Proved, kept: Path) -> None:
     try:
         store.write(proved, kept)
     except OSError as error:
         raise UserError(
-            f"{model.name}: {candidate} is {proved.state}, but {error.filename} cannot be written ({error.strerror}): "
-            "make room there, and prove it again"
+            f"{proved.model}: {proved.candidate} is {proved.state}, but {error.filename} cannot be written "
+            f"({error.strerror}): make room there, and prove it again"
         ) from None
-    return proved
 
 
 def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_proof: str) -> dict[str, Any]:

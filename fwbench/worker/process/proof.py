@@ -16,7 +16,7 @@ import operator
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fwbench.models import Model, ModelError
@@ -72,86 +72,109 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     Args:
         patient: plant every mistake; else only as many as fit into a time in proportion to the proof's.
     """
-    for quantity, admitted in model.tolerance.items():
-        if not 0 < admitted < math.inf:
-            raise ModelError(
-                f"the tolerance of {model.name}'s {quantity} is {admitted}, which is no bound: give a number above 0, "
-                f"as in tolerance={{{quantity!r}: 1e-6}}"
-            )
+    _refuse_no_bounds(model)
     # The key is made before the proof, which does not cover edits of the sources while it runs.
-    key = Key.of(model, candidate)
-    nearest: list[Nearest] = []
-    notes: list[str] = []
-    points: dict[str, None] = {}
-    left_out: dict[str, str] = {}
-    proofs: list[Proof] = []
-    further, power = Further(), None
-    begun = time.monotonic()
-    failure, training_alone = "", False
-    try:
-        _match(model, candidate)
-        for mode in modes(model):
-            proof = Proof(model, candidate, mode)
-            for quantity in proof.quantities:
-                send({"stage": f"{mode}: {quantity}"})
-                nearest.append(proof.worst(quantity))
-            proofs.append(proof)
-            notes.append(proof.note)
-            points |= dict.fromkeys(proof.points)
-            left_out |= {f"{point} ({mode})": reason for point, reason in proof.left_out.items()}
-            gc.collect()
-        if model.state:
-            send({"stage": "step by step"})
-            errors, note = stepping.prove(model, candidate)
-            nearest += errors
-            notes.append(note)
-        if model.train_step:
-            send({"stage": "training steps"})
-            steps = own_steps.prove(model, candidate)
-            nearest += steps.nearest
-            notes.append(steps.note)
-            failure = steps.failure
-        if failure := ". ".join(filter(None, [differences(proofs), failure])):
-            training_alone = True
-        else:
-            further = _further(model, candidate, left_out, send)
-    except NotTheSame as error:
-        failure = ". ".join(filter(None, [differences(proofs), str(error)]))
-        training_alone = len(proofs) < len(modes(model))
-    except ModelError as error:
-        # A difference that was found counts, although something else could not be compared.
-        if not (different := differences(proofs)):
-            raise
-        failure = f"{different}. {error}"
-    if training_alone := training_alone and not model.state and _infers_alike(proofs):
+    key, begun, found, power = Key.of(model, candidate), time.monotonic(), _Findings(), None
+    failure, training_alone = _compare(model, candidate, send, found)
+    if training_alone := training_alone and not model.state and _infers_alike(found.proofs):
         try:
-            further = _further(model, candidate, left_out, send, trains=False)
+            found.further = _further(model, candidate, found.left_out, send, trains=False)
         except (NotTheSame, ModelError) as error:
             failure, training_alone = f"{failure}. {error}", False
     if not failure:
         spent = math.inf if patient else max(time.monotonic() - begun, _PLANTING) / 2
         power = _power(model, candidate, send, spent / len(modes_apart(model)))
-    nearest += further.nearest
-    largest: dict[str, Nearest] = {}
-    for one in nearest:
+    further, largest = found.further, {}
+    for one in (*found.nearest, *further.nearest):
         largest[one.quantity] = max(largest.get(one.quantity, one), one, key=_beyond)
     return Proved(
         model.name,
         candidate,
         model.reference,
         "failed" if failure else "proved",
-        failure or " ".join(dict.fromkeys(filter(None, notes))),
+        failure or " ".join(dict.fromkeys(filter(None, found.notes))),
         # An error beyond its bound is left out: it may not be finite, and a record holds finite numbers only.
         {quantity: one.error for quantity, one in largest.items() if one.error <= one.bound},
         {quantity: one.bound for quantity, one in largest.items()},
         key,
-        points=(*points, *map(str, further.points), *further.swept),
-        left_out={**left_out, **further.left_out},
+        points=(*found.points, *map(str, further.points), *further.swept),
+        left_out={**found.left_out, **further.left_out},
         untried=tuple(further.untried),
         nearest=None if failure else max(largest.values(), key=_beyond, default=None),
         power=power,
         training_alone=training_alone,
     )
+
+
+def _refuse_no_bounds(model: Model) -> None:
+    for quantity, admitted in model.tolerance.items():
+        if not 0 < admitted < math.inf:
+            raise ModelError(
+                f"the tolerance of {model.name}'s {quantity} is {admitted}, which is no bound: give a number above 0, "
+                f"as in tolerance={{{quantity!r}: 1e-6}}"
+            )
+
+
+@dataclass
+class _Findings:
+    """The comparisons so far, also where one of them raises.
+
+    Attributes:
+        notes, points, left_out: as in `Proved`; `points` is an ordered set.
+    """
+
+    proofs: list[Proof] = field(default_factory=list)
+    nearest: list[Nearest] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    points: dict[str, None] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    further: Further = field(default_factory=Further)
+
+
+def _compare(model: Model, candidate: str, send: Send, found: _Findings) -> tuple[str, bool]:
+    """Compare the networks in every mode; return the differences, and whether training alone may have any.
+
+    Raises:
+        ModelError: something cannot be compared, and no difference was found before.
+    """
+    try:
+        _match(model, candidate)
+        for mode in modes(model):
+            proof = Proof(model, candidate, mode)
+            for quantity in proof.quantities:
+                send({"stage": f"{mode}: {quantity}"})
+                found.nearest.append(proof.worst(quantity))
+            found.proofs.append(proof)
+            found.notes.append(proof.note)
+            found.points |= dict.fromkeys(proof.points)
+            found.left_out |= {f"{point} ({mode})": reason for point, reason in proof.left_out.items()}
+            gc.collect()
+        failure = differences(found.proofs)
+        if model.state:
+            send({"stage": "step by step"})
+            errors, note = stepping.prove(model, candidate)
+            found.nearest += errors
+            found.notes.append(note)
+        if model.train_step:
+            send({"stage": "training steps"})
+            steps = own_steps.prove(model, candidate)
+            found.nearest += steps.nearest
+            found.notes.append(steps.note)
+            failure = _joined(failure, steps.failure)
+        if not failure:
+            found.further = _further(model, candidate, found.left_out, send)
+        return failure, bool(failure)
+    except NotTheSame as error:
+        return _joined(differences(found.proofs), str(error)), len(found.proofs) < len(modes(model))
+    except ModelError as error:
+        # A difference that was found counts, although something else could not be compared.
+        if not (different := differences(found.proofs)):
+            raise
+        return f"{different}. {error}", False
+
+
+def _joined(*failures: str) -> str:
+    return ". ".join(filter(None, failures))
 
 
 def _infers_alike(proofs: Sequence[Proof]) -> bool:
