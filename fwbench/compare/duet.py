@@ -178,7 +178,7 @@ class Duet(Generic[Of]):
     def _needs(self, workload: Of, suspects: Collection[tuple[Of, str]]) -> int:
         """The number of further pairs that the workload is likely to need for its verdicts; 0 if it has them."""
         pairs, screened, changed = self._pairs(workload), self.screening[workload], self._is_changed(workload)
-        missing = max(1, SCREENING - len(screened)) if workload in self.to_screen() else 0
+        missing = max(1, SCREENING - len(screened)) if self._to_screen(workload) else 0
         undecided = any(of[0] == workload and of not in self._stage.verdicts for of in suspects)
         if missing and len(screened) > (not changed):
             # A single pair of an unchanged program says little.
@@ -213,13 +213,13 @@ class Duet(Generic[Of]):
 
     def to_screen(self) -> list[Of]:
         """The workloads of which screening needs another pair."""
-        return [
-            workload
-            for workload, pairs in self.screening.items()
-            if workload not in self.failed
-            and len(pairs)
-            < screening_pairs([p.differences["latency"] for p in pairs], self.threshold(workload, "latency", pairs))
-        ]
+        return [workload for workload in self.screening if self._to_screen(workload)]
+
+    def _to_screen(self, workload: Of) -> bool:
+        pairs = self.screening[workload]
+        differences = [pair.differences["latency"] for pair in pairs]
+        wanted = screening_pairs(differences, self.threshold(workload, "latency", pairs))
+        return workload not in self.failed and len(pairs) < wanted
 
     def to_clear(self) -> list[Of]:
         """The workloads that are no suspects, but whose pairs scatter too much to say that nothing changed."""
@@ -305,7 +305,7 @@ class Duet(Generic[Of]):
         workload, metric = of
         if of in self._stage.verdicts:
             return self._stage.verdicts[of]
-        if of in suspects or workload in self.to_screen():
+        if of in suspects or self._to_screen(workload):
             # A run may end before a suspect's first fresh pair. The interval of a changed program uses all pairs.
             fresh = [] if self._is_changed(workload) else self.confirmation[workload]
             return unfinished([pair.differences[metric] for pair in fresh or self._pairs(workload)])

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fwbench.compare import duet as duet_module
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet import Duet, compare
 from fwbench.compare.duet_outcome import outcome
@@ -18,6 +19,7 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Failure
+from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
 from fwbench.worker.memory import OPTION
 from fwbench.worker.turns import pairs, rounds
@@ -480,6 +482,23 @@ def test_what_has_no_time_left_stays_undecided(minutes, known):
         assert two.verdicts["latency"].note.endswith("go on with --fwbench-resume")
     else:
         assert not two.verdicts["latency"].note.endswith("go on with --fwbench-resume")
+
+
+@pytest.mark.parametrize("rule", ["screening_pairs", "screen", "cleared", "remarks_on"])
+def test_a_benchmark_costs_as_much_among_many_as_among_few(monkeypatch, rule):
+    """A repository may have hundreds of them; between two pairs each is asked about a few times."""
+    asked, real = Counter(), getattr(duet_module, rule)
+    monkeypatch.setattr(duet_module, rule, lambda *args: asked.update([count]) or real(*args))
+
+    def playing(tests, arrived):
+        for test in tests:
+            found = {"latency": 0.05 if test.name == "0" else 0.0}
+            rounds, values = (dict.fromkeys(BOTH, value) for value in ([1.0], {"latency": 1.0}))
+            arrived(test, Pair(found, rounds, values, {}, 0.0, 1.0))
+
+    for count in (10, 40):
+        compare({PlainTest(str(number)): {"latency": Threshold(0.02)} for number in range(count)}, playing)
+    assert asked[40] < 5 * asked[10]
 
 
 def test_a_faster_head_is_improved(play):
