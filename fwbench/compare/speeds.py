@@ -32,8 +32,10 @@ _PAIRS = 10
 # Two speeds by process part at least this share of the pairs. Fair draws part half of them, a spell of load hardly any.
 _PARTED = 0.2
 
-# Two speeds by call are named if they show in this share of the processes, and lie about as far apart in each.
-_NAMING, _LIKE = 1 / 3, 1.25
+# With one speed, larger changes from call to call are rarer than smaller ones. Two speeds by call make at least this
+# share of changes about as large as their distance, twice as many as of half that size, by so many standard deviations.
+_CHANGING, _SURE = 0.25, 3.5
+_SIZES = np.geomspace(math.log(1.05), math.log(10), 80)
 
 # Slow calls spend at least this share of their extra seconds computing.
 _COMPUTED = 0.5
@@ -90,25 +92,29 @@ def _moving(processes: Sequence[NDArray[np.float64]]) -> str:
 
 
 def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]) -> str:
-    apart = []
-    for calls, cpu in zip(processes, computed, strict=True):
-        # From call to call, as a machine that becomes slow or fast moves all calls that follow.
-        speeds = _two_speeds(np.abs(np.diff(calls)))
-        if speeds is None:
-            continue
-        changes = float((np.abs(np.diff(calls)) > speeds.limit).mean())
-        # Of fair draws with a share of slow calls p, a share of 2 p (1 - p) changes. A call that had to leave its CPU
-        # does not compute for longer than another.
-        share = (1 - math.sqrt(max(0.0, 1 - 2 * changes))) / 2
-        longer = _COMPUTED * share * math.expm1(speeds.apart)
-        if cpu >= float(np.quantile(calls, 0.25)) + math.log1p(longer):
-            apart.append(speeds.apart)
-    if len(apart) < max(2, _NAMING * len(processes)) or max(apart) > _LIKE * min(apart):
+    # From call to call, as a machine that becomes slow or fast moves all calls that follow.
+    changes = np.concatenate([np.empty(0), *(np.abs(np.diff(calls)) for calls in processes)])
+    more, less, size = max(
+        ((_within(changes, 0.8, size), _within(changes, 0.4, size), size) for size in _SIZES),
+        key=lambda found: found[0] - found[1],
+    )
+    if more < max(1, _CHANGING * len(changes), 2 * less) or more - less < _SURE * math.sqrt(more + less):
+        return ""
+    changing, apart = more / len(changes), float(size)
+    # Of fair draws with a share of slow calls p, a share of 2 p (1 - p) changes. A call that had to leave its CPU does
+    # not compute for longer than another.
+    share = (1 - math.sqrt(max(0.0, 1 - 2 * changing))) / 2
+    longer = [cpu - float(np.quantile(calls, 0.25)) for calls, cpu in zip(processes, computed, strict=True)]
+    if not statistics.median(longer) >= math.log1p(_COMPUTED * share * math.expm1(apart)):
         return ""
     return (
-        f"its calls have two speeds, {_shown(statistics.median(apart))} apart, by call: have each do the same work, as "
-        "with a fixed seed"
+        f"its calls have two speeds, {_shown(apart)} apart, by call: have each do the same work, as with a fixed seed"
     )
+
+
+def _within(changes: NDArray[np.float64], from_: float, size: float) -> int:
+    """The number of changes of so many sizes, and up to 0.4 more."""
+    return int(((from_ * size <= changes) & (changes < (from_ + 0.4) * size)).sum())
 
 
 def _by_process(computed: Sequence[float], pairs: Sequence[Pair]) -> str:
