@@ -201,6 +201,11 @@ class Workload(Decoded):
         return " ".join([self.model, *(f"{axis} {size}" for axis, size in self.axes), *devices])
 
     @property
+    def runner(self) -> str:
+        """The lane without the name of a network: `torch-compile` of `torch-compile:fused`."""
+        return self.lane.partition(":")[0]
+
+    @property
     def id(self) -> str:
         """The stable name under which baselines keep this workload; default values are left out."""
         axes = [f"{axis}{size}" for axis, size in self.axes]

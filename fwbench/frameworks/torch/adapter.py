@@ -68,9 +68,9 @@ class Torch(Framework):
                 return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
             if torch.cuda.get_device_capability() < (8, 0):
                 return f"{torch.cuda.get_device_name()} has no TF32 arithmetic: ask for fp32 or bf16"
-        if workload.lane == LANE and model.train_step:
+        if workload.runner == LANE and model.train_step:
             return f"the lane {LANE} compiles fwbench's own step: measure torch-compile"
-        if workload.lane == LANE and (workload.mode not in TRAINING or workload.accumulate > 1 or workload.remat):
+        if workload.runner == LANE and (workload.mode not in TRAINING or workload.accumulate > 1 or workload.remat):
             return f"the lane {LANE} compiles training steps, without accumulation and remat: measure torch-compile"
         if workload.mode in TRAINING:
             parameters = network(model, model.sizes(workload.axes)).parameters()
@@ -95,7 +95,7 @@ class Torch(Framework):
         if model.train_step:
             return OwnStep(workload, model, weights)
         staged = workload.mode == "fit" and workload.device == "gpu"
-        if workload.lane == LANE:
+        if workload.runner == LANE:
             return (StagedWholeStep if staged else WholeStep)(workload, model, weights, horizon)
         return (StagedTraining if staged else TrainStep)(workload, model, weights, horizon, ranks=self.ranks)
 
@@ -121,7 +121,7 @@ class Torch(Framework):
             mixed = functional.scaled_dot_product_attention(query, key, value)
             return [left @ right, functional.conv2d(images, kernel, padding=1), mixed]
 
-        mode = compile_mode(workload.lane, device)
+        mode = compile_mode(workload.runner, device)
         call = torch.compile(products, mode=mode) if mode else products
         left, right, images, kernel, *attended = (
             torch.from_numpy(array).to(device, DTYPE[workload.precision]) for array in dataclasses.astuple(operands)
@@ -147,7 +147,7 @@ class Torch(Framework):
         return _waiting(workload, lambda: target.copy_(source)), "PyTorch"
 
     def preload(self, lane: str) -> None:
-        if compile_mode(lane, torch.device("cpu")):
+        if compile_mode(lane.partition(":")[0], torch.device("cpu")):
             # Imported now, so that compile time does not include the compiler's import.
             importlib.import_module("torch._dynamo")
             importlib.import_module("torch._inductor.compile_fx")
