@@ -21,7 +21,7 @@ from fwbench.frameworks.torch import compiling, parallel, target
 from fwbench.frameworks.torch.networks import initial, network, shapes
 from fwbench.frameworks.torch.own_step import OwnStep
 from fwbench.frameworks.torch.program import DTYPE, compile_mode, device_of, memory_format
-from fwbench.frameworks.torch.rotating import RotatingInference
+from fwbench.frameworks.torch.rotating import MixedInference, RotatingInference
 from fwbench.frameworks.torch.staging import StagedTraining, StagedWholeStep
 from fwbench.frameworks.torch.stateful import Stateful
 from fwbench.frameworks.torch.training import TrainStep
@@ -34,6 +34,8 @@ from fwbench.record.workload import MODES, STATEFUL, TRAINING, Workload
 
 class Torch(Framework):
     """All PyTorch lanes. A workload over several devices has a process for each device."""
+
+    mixes = True
 
     def join(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -90,6 +92,8 @@ class Torch(Framework):
             torch.set_num_threads(int(threads))
         if workload.mode in STATEFUL:
             return Stateful(workload, model, weights)
+        if workload.mode == "inference" and len(workload.each) > 1:
+            return MixedInference(workload, model, weights)
         if workload.mode == "inference":
             return RotatingInference(workload, model, weights, self.ranks)
         if model.train_step:
