@@ -37,6 +37,7 @@ def _training(m: Measurement) -> float | None:
 DERIVED: Mapping[str, tuple[str, Callable[[Measurement], float | None]]] = {
     "peak_memory": ("B", lambda m: m.value(PEAK_MEMORY[m.workload.device])),
     "compiling": ("s", lambda m: m.compiling),
+    "compilations": ("1", lambda m: m.program.compilations if m.program else None),
     "training": ("s", _training),
 }
 

@@ -258,6 +258,8 @@ class Framework(ABC):
     """
 
     ranks: Ranks | None = None
+    # True if its programs can take a list of sizes in turn (`fwbench.models.mixed`).
+    mixes = False
 
     def join(self, ranks: Ranks) -> None:
         """Make this process one of several that run a program; called before anything touches a device.
@@ -273,6 +275,17 @@ class Framework(ABC):
     @abstractmethod
     def unavailable(self, workload: Workload, model: Model) -> str | None:
         """The reason why this machine and interpreter cannot run the workload, as one sentence; None if they can."""
+
+    def refusal(self, workload: Workload, model: Model) -> str | None:
+        """As `unavailable`, which need not know of lists of sizes."""
+        if len(workload.each) > 1:
+            if not self.mixes:
+                return f"the lane {workload.lane} takes no list of sizes: measure each size by itself"
+            if workload.mode != "inference":
+                return f"a list of sizes is measured in inference, and not in {workload.mode}"
+            if workload.devices > 1 or workload.target or workload.call == "module":
+                return "a list of sizes runs on one device of this machine, and not with call=module"
+        return self.unavailable(workload, model)
 
     @abstractmethod
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:

@@ -86,7 +86,7 @@ def _called(program: Program, batches: Sequence[Batch], clock: Clock) -> tuple[l
 def _drawn(model: Model, workload: Workload, first: int, most: int) -> Sequence[Batch]:
     """Draw `_BATCHES` batches if all but one have at most `most` bytes together; else the first alone.
 
-    A program on several devices, or in another mode than inference, gets one batch alone.
+    A program on several devices, for a list of sizes, or in another mode than inference gets one batch alone.
 
     Args:
         first: number of the first batch; added to the workload's seed.
@@ -94,7 +94,8 @@ def _drawn(model: Model, workload: Workload, first: int, most: int) -> Sequence[
     sizes = model.sizes(workload.axes)
     batches = [draw(model.inputs, workload.batch_size, workload.seed + first, sizes)]
     size = sum(array.nbytes for array in batches[0].values())
-    if workload.mode == "inference" and workload.devices == 1 and size * (_BATCHES - 1) <= most:
+    alone = workload.mode != "inference" or workload.devices > 1 or len(workload.each) > 1
+    if not alone and size * (_BATCHES - 1) <= most:
         later = range(first + 1, first + _BATCHES)
         batches += [draw(model.inputs, workload.batch_size, workload.seed + number, sizes) for number in later]
     return batches

@@ -41,9 +41,9 @@ class Queued(NamedTuple):
         """The calls in words, as a metric's source."""
         return f"{self.calls} calls, one wait every {self.depth}"
 
-    def throughput(self, batch_size: int) -> Metric:
-        """Samples per second."""
-        return Metric(self.calls * batch_size / self.elapsed, self.told)
+    def throughput(self, samples: int) -> Metric:
+        """Samples per second, if a call computes so many."""
+        return Metric(self.calls * samples / self.elapsed, self.told)
 
 
 def queued(program: Program, depth: int, window: float, clock: Clock, lap: Lap = lambda calls: None) -> Queued:

@@ -2,12 +2,13 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, Literal
 
 from fwbench.models import importing
 from fwbench.models.inputs import Input
+from fwbench.record.fields import Axes, Size
 
 ConvInit = Literal["kaiming_normal_fan_out", "lecun_trunc_normal"]
 LinearInit = Literal["uniform_fan_in", "uniform_fan_out", "normal_0.01", "xavier_uniform"]
@@ -32,7 +33,8 @@ class Model:
         inputs: the only input, which the network gets as its first argument, or inputs by name, which it gets as
             keyword arguments.
         axes: sizes that inputs and builders refer to by name. A tuple of values makes a parameter of the benchmarks,
-            which is part of their ids; a single number is fixed.
+            which is part of their ids; a single number is fixed. A list among the values, as in
+            `{"length": [(17, 128, 33)]}`, is one workload, whose call takes these sizes in turn.
         output: the place of the output in what the network returns: an index, a key or an attribute, or one of these by
             framework. Default, also for frameworks that are not named: it returns an array.
         loss: `cross_entropy` over the output's last axis, `mse`, or import paths by framework to functions that return
@@ -62,6 +64,8 @@ class Model:
             place of fwbench's. A step takes a state and a batch (a dict of the inputs by name, `inputs` if there is
             only one, and of `targets` if the model declares any) and returns the pair (state, metrics).
         train_state: import paths by framework to functions that make such a step's state of the network.
+        buckets: sizes to the next of which each size of a list is padded, with zeros in every input, before a network
+            is called; or these by name of a network, where one framework has several. Default: nothing is padded.
         networks: import paths by framework: `torch="mine.net:Net", jax="mine.flax_net:Net"`. Several networks in one
             framework have names: `torch={"eager": "mine.net:Net", "fused": "mine.fused:Net"}`. Each is measured, in
             lanes such as `torch:fused`; the first one stands for the framework in proofs, and its weights have the
@@ -76,7 +80,7 @@ class Model:
         name: str,
         *,
         inputs: Input | Mapping[str, Input],
-        axes: Mapping[str, int | Sequence[int]] = MappingProxyType({}),
+        axes: Mapping[str, int | Sequence[int | Sequence[int]]] = MappingProxyType({}),
         output: str | int | Mapping[str, str | int] | None = None,
         loss: str | Mapping[str, str] = "cross_entropy",
         targets: Input | None = None,
@@ -96,6 +100,7 @@ class Model:
         state: Mapping[str, str] = MappingProxyType({}),
         train_step: Mapping[str, str] = MappingProxyType({}),
         train_state: Mapping[str, str] = MappingProxyType({}),
+        buckets: Sequence[int] | Mapping[str, Sequence[int]] = (),
         **networks: str | Mapping[str, str],
     ) -> None:
         self.name = name
@@ -107,8 +112,11 @@ class Model:
         self.variants = {framework: dict(given) for framework, given in networks.items() if not isinstance(given, str)}
         # A single input has no name.
         self.inputs: dict[str, Input] = {"": inputs} if isinstance(inputs, Input) else dict(inputs)
-        self.axes: dict[str, int | tuple[int, ...]] = {
-            axis: values if isinstance(values, int) else tuple(values) for axis, values in axes.items()
+        self.axes: dict[str, int | tuple[Size, ...]] = {
+            axis: values
+            if isinstance(values, int)
+            else tuple(tuple(value) if isinstance(value, Sequence) else value for value in values)
+            for axis, values in axes.items()
         }
         self.output: str | int | dict[str, str | int] | None = dict(output) if isinstance(output, Mapping) else output
         self.loss: str | dict[str, str] = loss if isinstance(loss, str) else dict(loss)
@@ -129,6 +137,9 @@ class Model:
         self.state = dict(state)
         self.train_step = dict(train_step)
         self.train_state = dict(train_state)
+        self.buckets: tuple[int, ...] | dict[str, tuple[int, ...]] = (
+            {name: tuple(sizes) for name, sizes in buckets.items()} if isinstance(buckets, Mapping) else tuple(buckets)
+        )
         try:
             self._check()
         except ValueError as error:
@@ -168,8 +179,11 @@ class Model:
             raise ValueError("a model has at least one input")
         for axis, values in self.axes.items():
             for value in (values,) if isinstance(values, int) else values or (0,):
-                if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                    raise ValueError(f"axis {axis!r} has the value {value!r}; give whole numbers of at least 1")
+                if isinstance(value, tuple) and len(value) < 2:
+                    raise ValueError(f"axis {axis!r} has the list {list(value)} as a value; give at least two sizes")
+                for size in value if isinstance(value, tuple) else (value,):
+                    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                        raise ValueError(f"axis {axis!r} has the value {size!r}; give whole numbers of at least 1")
             if axis in ("framework", "model", "mode", "batch_size", "precision"):
                 raise ValueError(f"axis {axis!r} has the name of another parameter of every benchmark: rename it")
         named = {size for given in self._arrays() for size in given.shape if isinstance(size, str)}
@@ -177,10 +191,31 @@ class Model:
             raise ValueError(
                 f"{unknown[0]!r} is the name of no axis: add it to axes, as in axes={{{unknown[0]!r}: 128}}"
             )
+        self._check_lists(named)
         self._check_state()
         self._check_step()
         if wrong := sorted(set(self.tolerance) - set(QUANTITIES)):
             raise ValueError(f"unknown quantity {wrong[0]!r} in tolerance: choose from {', '.join(QUANTITIES)}")
+
+    def _check_lists(self, named: Set[str]) -> None:
+        lists = {axis: of for axis, values in self.axes.items() if (of := _lists(values))}
+        if len(lists) > 1:
+            raise ValueError(f"the axes {' and '.join(lists)} have lists of sizes: give one of them a list")
+        if unused := sorted(lists.keys() - named):
+            raise ValueError(f"axis {unused[0]!r} has a list of sizes, and is the size of no input")
+        if self.buckets and not lists:
+            raise ValueError("buckets pad a list of sizes, and no axis has one, as in axes={'length': [(17, 33)]}")
+        by_name = self.buckets if isinstance(self.buckets, dict) else {"": self.buckets} if self.buckets else {}
+        if unknown := sorted(by_name.keys() - {"", *(name for of in self.variants.values() for name in of)}):
+            raise ValueError(
+                f"buckets names {unknown[0]!r}, which is no network: name several in a framework, as in "
+                "torch={'exact': 'mine.net:Net', 'padded': 'mine.net:Net'}"
+            )
+        for sizes in by_name.values():
+            if any(isinstance(size, bool) or not isinstance(size, int) for size in sizes):
+                raise ValueError(f"the buckets are {sizes}; give whole numbers")
+            if max(sizes, default=0) < (most := max(map(max, lists[self.mixed]))):
+                raise ValueError(f"the buckets are {sizes}, and {self.mixed} has the size {most}")
 
     def _check_state(self) -> None:
         if unknown := sorted(set(self.state) - set(self.networks)):
@@ -232,15 +267,24 @@ class Model:
         """The place of the output in what a framework's network returns; None if it returns an array."""
         return self.output.get(framework) if isinstance(self.output, dict) else self.output
 
-    def sweep(self) -> list[tuple[tuple[str, int], ...]]:
+    @property
+    def mixed(self) -> str:
+        """The axis that has a list of sizes as a value; empty if none has."""
+        return next((axis for axis, values in self.axes.items() if _lists(values)), "")
+
+    def declared(self, axis: str) -> list[int]:
+        """Every size of an axis, those of lists among them, each once."""
+        return list(dict.fromkeys(size for value in _several(self.axes[axis]) for size in _several(value)))
+
+    def sweep(self) -> list[Axes]:
         """Every combination of values of the axes with several values; a single empty combination if there is none."""
         swept = [[(axis, value) for value in values] for axis, values in self.axes.items() if isinstance(values, tuple)]
         return list(itertools.product(*swept))
 
-    def sizes(self, chosen: Sequence[tuple[str, int]] = ()) -> dict[str, int]:
-        """The value of every axis: the chosen value, or else the fixed or the first one."""
-        defaults = {axis: values if isinstance(values, int) else values[0] for axis, values in self.axes.items()}
-        return defaults | dict(chosen)
+    def sizes(self, chosen: Axes = ()) -> dict[str, int]:
+        """The value of every axis: the chosen value, or else the fixed or the first one; of a list the largest size."""
+        values = {axis: _several(values)[0] for axis, values in self.axes.items()} | dict(chosen)
+        return {axis: max(_several(value)) for axis, value in values.items()}
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -257,7 +301,7 @@ class Model:
         """Everything as JSON primitives."""
         fields = {name: value for name, value in vars(self).items() if name not in ("inputs", "targets", "variants")}
         # Left out if they are empty, so that the proofs of models without them still hold.
-        for name in ("state", "train_step", "train_state"):
+        for name in ("state", "train_step", "train_state", "buckets"):
             if not fields[name]:
                 del fields[name]
         return {
@@ -290,3 +334,11 @@ class Model:
 
     def __repr__(self) -> str:
         return f"fwbench.Model({self.name!r})"
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _lists(values: int | tuple[Size, ...]) -> list[tuple[int, ...]]:
+    return [value for value in _several(values) if isinstance(value, tuple)]

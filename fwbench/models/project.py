@@ -59,7 +59,9 @@ def complete(model: Model, lane: str = "") -> Model:
         for each in lanes.LANES.values()
         if each.derived in networks and lane.partition(":")[0] in ("", each.name)
     }
-    return Model.from_json({**model.to_json(), "variants": {}, "networks": networks | derived | networks})
+    buckets = model.buckets.get(name, ()) if isinstance(model.buckets, dict) else model.buckets
+    own = {"variants": {}, "networks": networks | derived | networks, "buckets": buckets}
+    return Model.from_json({**model.to_json(), **own})
 
 
 def is_further(model: Model, lane: str) -> bool:

@@ -58,8 +58,7 @@ def _runs(model: Model) -> Iterator[tuple[Case, int, Point]]:
     short = Case(model, axes=tuple(model.proof_axes.items()))
     for point, prompt in itertools.product(_POINTS, dict.fromkeys((1, max(short.steps // 2, 1)))):
         yield short, prompt, point
-    values = model.axes[model.sequence]
-    longest = values if isinstance(values, int) else max(values)
+    longest = max(model.declared(model.sequence))
     if longest > max(short.steps, _LAST):
         yield Case(model, axes=((model.sequence, longest),)), longest - _LAST, MAIN
 

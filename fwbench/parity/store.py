@@ -28,7 +28,7 @@ _LISTED = 6
 SHIPPED = Path(__file__).with_name("proofs")
 
 # Fields without influence on a proof: titles, figures for readers, and axis values that are not proved.
-_NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", "axes")
+_NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", "axes", "buckets")
 
 
 @dataclass(frozen=True)

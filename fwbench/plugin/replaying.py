@@ -7,7 +7,7 @@ import pytest
 from pytest_benchmark.stats import Stats
 
 from fwbench.record.measurement import Measurement
-from fwbench.record.workload import Workload
+from fwbench.record.workload import Workload, shown
 
 # Options of pytest-benchmark that ask for its tables, and their defaults.
 _ASKING: dict[str, Any] = {"sort": "min", "group_by": "group", "name": "normal"}
@@ -33,7 +33,7 @@ def hide(benchmarking: Any, config: pytest.Config, benchmarks: Iterable[Any], ga
 
 def group(workload: Workload) -> str:
     """Group the lanes of one model, mode and size in pytest-benchmark's table."""
-    sizes = (f"{axis}{size}" for axis, size in workload.axes)
+    sizes = (f"{axis}{shown(size)}" for axis, size in workload.axes)
     devices = (f"d{workload.devices}",) if workload.devices > 1 else ()
     return " ".join((workload.model, workload.mode, f"b{workload.batch_size}", *sizes, *devices))
 

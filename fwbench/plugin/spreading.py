@@ -10,7 +10,7 @@ from fwbench.errors import hint
 from fwbench.models import Model
 from fwbench.models.project import Project, proofs
 from fwbench.record.lanes import LANES
-from fwbench.record.workload import HARNESS_MODES, MODES, Workload
+from fwbench.record.workload import HARNESS_MODES, MODES, Workload, shown
 from fwbench.suite.selection import Selection
 
 _SPREAD = "fwbench_spread"
@@ -124,7 +124,8 @@ def subject_of(item: pytest.Item, kind: type[_Kind]) -> _Kind | None:
 
 def _parameters(subject: Subject, fields: Iterable[str]) -> dict[str, Any]:
     if isinstance(subject, Workload):
-        return {"framework": subject.lane, **{name: getattr(subject, name) for name in fields}, **dict(subject.axes)}
+        sizes = {axis: shown(size) for axis, size in subject.axes}
+        return {"framework": subject.lane, **{name: getattr(subject, name) for name in fields}, **sizes}
     if isinstance(subject, Candidate):
         return {"framework": subject.framework, "model": subject.model.name}
     return {"framework": None}

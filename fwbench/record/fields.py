@@ -12,6 +12,21 @@ from typing import Any
 
 from fwbench.errors import hint
 
+# A value of each of a model's axes: a size, or a list of sizes that a call takes in turn.
+Size = int | tuple[int, ...]
+Axes = tuple[tuple[str, Size], ...]
+
+
+def spelled(size: Size) -> str:
+    """A size, or the sizes of a list with hyphens between them."""
+    return str(size) if isinstance(size, int) else "-".join(map(str, size))
+
+
+def _axes(text: str) -> Axes:
+    parts = (part.partition(":") for part in text.split(","))
+    return tuple((axis, tuple(map(int, of.split("-"))) if "-" in of else int(of)) for axis, _, of in parts)
+
+
 # For each type of a field: its values in words, and a parser of one value.
 _KINDS: Mapping[Any, tuple[str, Callable[[str], Any]]] = {
     str: ("a text", str),
@@ -19,10 +34,7 @@ _KINDS: Mapping[Any, tuple[str, Callable[[str], Any]]] = {
     int: ("a whole number", int),
     str | None: ("a text", str),
     float | None: ("a number above 0", float),
-    tuple[tuple[str, int], ...]: (
-        "AXIS:SIZE,...",
-        lambda text: tuple((axis, int(size)) for axis, _, size in (part.partition(":") for part in text.split(","))),
-    ),
+    Axes: ("AXIS:SIZE,...", _axes),
 }
 
 
@@ -98,7 +110,7 @@ class Field:
     def text(self, value: Any) -> str:
         """The text that states a value: the inverse of `parse`."""
         if isinstance(value, tuple):
-            return ",".join(f"{axis}:{size}" for axis, size in value)
+            return ",".join(f"{axis}:{spelled(size)}" for axis, size in value)
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 

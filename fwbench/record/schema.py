@@ -105,7 +105,7 @@ WORKLOAD = _BOUNDS[Workload] = _shape(
         **{name: Size for name, field in FIELDS.items() if field.least == 1},
         **{name: _one_of(field.choices) for name, field in FIELDS.items() if field.choices and not field.open},
         "learning_rate": Positive | None,
-        "axes": dict[Name, Integer],
+        "axes": dict[Name, Integer | Annotated[list[Size], Meta(min_length=2)]],
         "target": Name | None,
     },
     strict=True,

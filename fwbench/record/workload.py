@@ -1,12 +1,13 @@
 """The workload to measure: pure data that travels as JSON from pytest to the worker and onto the record."""
 
 import dataclasses
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fwbench.record.decoding import Decoded
-from fwbench.record.fields import Field, fields
+from fwbench.record.fields import Axes, Field, Size, fields, spelled
 
 TRAINING = ("train_step", "fit")
 # A call takes and returns a state, such as a cache.
@@ -25,6 +26,19 @@ OPTIMIZERS = ("adam", "sgd")
 WEIGHTS = ("drawn", "pretrained")
 CALLS = ("program", "module")
 DATA = ("digits", "mnist", "imagenet-100", "synthetic")
+
+# Names show a list of at most so many sizes whole, and the first half of so many of a longer one.
+_SHOWN = 8
+
+
+def shown(size: Size) -> int | str:
+    """A size in ids and tables. A long list is cut, and ends in the number of its sizes and a checksum."""
+    if isinstance(size, int):
+        return size
+    whole = spelled(size)
+    if len(size) <= _SHOWN:
+        return whole
+    return f"{spelled(size[: _SHOWN // 2])}-of{len(size)}-{zlib.crc32(whole.encode()):08x}"
 
 
 @dataclass(frozen=True)
@@ -114,8 +128,12 @@ class Workload(Decoded):
         str, Field("A study's label for a comparison that is not the corrected one.", "{}", source="the study")
     ] = ""
     axes: Annotated[
-        tuple[tuple[str, int], ...],
-        Field("A value for each of the model's axes that has several, such as a sequence length.", source="the model"),
+        Axes,
+        Field(
+            "A value for each of the model's axes that has several, such as a sequence length; of one axis it may be a "
+            "list of sizes, which a call takes in turn.",
+            source="the model",
+        ),
     ] = ()
     plain: Annotated[
         bool,
@@ -198,12 +216,31 @@ class Workload(Decoded):
     def subject(self) -> str:
         """The model at its axes' values and on its devices, for readers: `tiny-bert length 128 on 2 devices`."""
         devices = [f"on {self.devices} devices"] if self.devices > 1 else []
-        return " ".join([self.model, *(f"{axis} {size}" for axis, size in self.axes), *devices])
+        return " ".join([self.model, *(f"{axis} {shown(size)}" for axis, size in self.axes), *devices])
+
+    @property
+    def runner(self) -> str:
+        """The lane without the name of a network: `torch-compile` of `torch-compile:fused`."""
+        return self.lane.partition(":")[0]
+
+    @property
+    def each(self) -> "list[Workload]":
+        """The workloads of a single size of each axis that a call runs, in order; itself alone without a list."""
+        for place, (axis, sizes) in enumerate(self.axes):
+            if isinstance(sizes, tuple):
+                before, after = self.axes[:place], self.axes[place + 1 :]
+                return [dataclasses.replace(self, axes=(*before, (axis, size), *after)) for size in sizes]
+        return [self]
+
+    @property
+    def samples(self) -> int:
+        """The number of samples that a call computes."""
+        return self.batch_size * len(self.each)
 
     @property
     def id(self) -> str:
         """The stable name under which baselines keep this workload; default values are left out."""
-        axes = [f"{axis}{size}" for axis, size in self.axes]
+        axes = [f"{axis}{shown(size)}" for axis, size in self.axes]
         return "-".join([self.lane, self.model, self.mode, f"b{self.batch_size}", *axes, *self.marks(FIELDS)])
 
     def marks(self, names: Iterable[str]) -> list[str]:
@@ -221,7 +258,8 @@ class Workload(Decoded):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Workload":
         """The inverse of `to_json`; an unknown field raises a TypeError."""
-        return cls(**{**data, "axes": tuple(data.get("axes", {}).items())})
+        axes = data.get("axes", {}).items()
+        return cls(**{**data, "axes": tuple((axis, of if isinstance(of, int) else tuple(of)) for axis, of in axes)})
 
 
 FIELDS = fields(Workload)

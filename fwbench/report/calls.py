@@ -37,6 +37,7 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
         metric_column("memory", "peak_memory"),
         metric_column("J/sample", "energy_per_sample"),
         metric_column("compile", "compiling"),
+        *((_COMPILATIONS,) if any(len(case.workload.each) > 1 for case in cases) else ()),
         metric_column("to steady", "time_to_steady"),
         Column("speed-up", lambda case: _speed_up(case, beside(case)), "1", units.ratio, ""),
         *((Column("evidence", shown),) if baseline else ()),
@@ -49,6 +50,7 @@ _TOKENS: tuple[Column[Case], ...] = (
     metric_column("J/token", "energy_per_token"),
     metric_column("state", "state_memory"),
 )
+_COMPILATIONS = Column[Case]("compilations", lambda case: case.value("compilations"), "1", "{:g}".format)
 _DEVICE: Column[Case] = metric_column("on the GPU", "device_time")
 _SPREAD = (
     Column[Case]("n", lambda case: len(case.throughputs), "1"),
@@ -69,7 +71,8 @@ def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> T
         name,
         "Throughput is samples per second with calls enqueued back to back; p50, p95 and p99 are latencies of one "
         "synchronised call, n/a where there are too few samples to say; memory after <= is at most that; compile is "
-        "tracing and compiling with cold caches, as the framework tells it; to steady is the time from its start until "
+        "tracing and compiling with cold caches, as the framework tells it, compilations (of a list of sizes) their "
+        "number until calls are steady; to steady is the time from its start until "
         f"calls are steady, in every lane alike, whatever it does at which call{relative}. Of several processes (n) "
         "every number is the median, speed-up the estimate over pairs of processes, and spread how far the highest "
         f"throughput lies above the lowest. Where other load or the like disturbed rows, a speed-up {units.OPEN}.",
@@ -160,7 +163,7 @@ def break_evens(cases: Sequence[Case], baseline: str | None) -> list[BreakEven]:
         beside = ratio.comparison.lanes[baseline or ""]
         compiling = _compiling(ratio.case, beside)
         if ratio.weighed and compiling is not None:
-            call = beside.workload.batch_size / (beside.value("throughput") or math.inf)
+            call = beside.workload.samples / (beside.value("throughput") or math.inf)
             pairs.append(BreakEven(ratio.case, compiling, call, ratio.weighed))
     return pairs
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from fwbench import units
 from fwbench.compare.cases import DERIVED, OPTIONS, Case
 from fwbench.record.metrics import METRICS
-from fwbench.record.workload import Workload
+from fwbench.record.workload import Workload, shown
 from fwbench.report.tables import Column
 
 
@@ -46,8 +46,9 @@ def axis_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
     If any row is about several devices, a column with their number comes first.
     """
 
-    def value(axis: str, row: Placed) -> int | None:
-        return dict(row.workload.axes).get(axis)
+    def value(axis: str, row: Placed) -> int | str | None:
+        size = dict(row.workload.axes).get(axis)
+        return None if size is None else shown(size)
 
     workloads = [row.workload for row in rows]
     axes = dict.fromkeys(axis for workload in workloads for axis, _ in workload.axes)

@@ -188,7 +188,7 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
                 Limited(
                     case,
                     counted,
-                    case.workload.batch_size / throughput,
+                    case.workload.samples / throughput,
                     _moved(case),
                     _times(devices, best.limit(case.workload.precision, case.workload.device)),
                     _times(devices, best.reached(case.workload.precision)),

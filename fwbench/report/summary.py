@@ -288,7 +288,7 @@ def _slower_alone(measured: Sequence[Measurement]) -> Iterator[str]:
         throughput = m.value("throughput")
         if m.workload.device == "gpu" and m.turns and throughput:
             turns = statistics.median(min(each["call"]) for each in m.turns)
-            slower.append((m.workload.batch_size / throughput / turns, m.workload.id))
+            slower.append((m.workload.samples / throughput / turns, m.workload.id))
     slower = [each for each in slower if each[0] > _SLOWER]
     if slower:
         most, worst = max(slower)

@@ -42,7 +42,7 @@ def cost(workload: Workload, threads: int) -> Cost | None:
     own = _own(workload)
     known = own if (device, own, "", mode) in table else "noop" if lane.internal else "jax"
     ready, call, sample = table.get((device, known, workload.model, mode)) or table[device, known, "", mode]
-    call += sample * workload.batch_size * (_THREADS / threads if device == "cpu" else 1)
+    call += sample * workload.samples * (_THREADS / threads if device == "cpu" else 1)
     if workload.mode != "fit":
         return Cost(ready, call)
     steps = _SAMPLES[workload.data] / workload.batch_size * workload.epochs

@@ -7,9 +7,13 @@ import sys
 
 import pytest
 
+from fwbench import frameworks
 from fwbench.compare.cases import cases as of_measurements
 from fwbench.compare.parity import evidence
+from fwbench.models import Model, inputs
+from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
 from fwbench.report.answers import answers
 
 NETWORKS = """
@@ -97,3 +101,15 @@ def test_the_answer_leaves_out_the_one_that_computes_something_else(cases):
     (answer,) = answers(list(cases.values()))
     assert {answer.fastest, answer.second} == {"torch:eager", "torch:fused"}
     assert answer.evidence == "checked"
+
+
+@pytest.mark.parametrize("lane", ["torch-compile", "torch-compile-max"])
+def test_a_lane_that_compiles_also_compiles_a_network_that_it_names(lane):
+    """Not built by the lane's whole name, under which nothing would be compiled and all of it timed eagerly."""
+    framework = frameworks.load(OWN[lane].adapter)
+    model = Model("sums", torch={"exact": "torch.nn:ReLU"}, inputs=inputs.normal(4))
+    programs = [framework.build(Workload(name, "sums"), model, {}) for name in (lane, f"{lane}:exact")]
+    assert [program.compiles for program in programs] == [True, True]
+    assert programs[0].settings["compile_mode"] == programs[1].settings["compile_mode"]
+    step = Workload("torch-compile-step:exact", "sums")
+    assert "compiles training steps" in framework.unavailable(step, model)

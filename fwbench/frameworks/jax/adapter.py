@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fwbench.frameworks import own_steps
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.jax import parallel, plugins
+from fwbench.frameworks.jax.mixed import MixedForward
 from fwbench.frameworks.jax.networks import initial, network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.own_step import OwnStep
@@ -37,6 +38,8 @@ _FORWARD = {"inference": Forward, "dispatch": Dispatch, **dict.fromkeys(STATEFUL
 
 class Jax(Framework):
     """The lane `jax`; over several devices a process has one CPU device, or all GPUs of its host."""
+
+    mixes = True
 
     def join(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -82,6 +85,8 @@ class Jax(Framework):
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.call == "module":
             return OfModule(workload, model, weights)
+        if len(workload.each) > 1:
+            return MixedForward(workload, model, weights)
         if workload.mode in _FORWARD:
             return _FORWARD[workload.mode](workload, model, weights, self.ranks)
         if model.train_step:

@@ -152,7 +152,7 @@ def _offered(workload: Workload, on_gpu: str, function: Callable[..., Any], *arr
 
 def _compiled(workload: Workload) -> bool | None:
     """The argument `jit_compile` of `tf.function` for the workload's lane."""
-    return True if workload.lane == "tensorflow-xla" else None
+    return True if workload.runner == "tensorflow-xla" else None
 
 
 FRAMEWORK = TensorFlow()

@@ -51,7 +51,7 @@ class Traced(Program):
         self.ranks = replicas.ranks if replicas else None
         set_precision(workload.precision)
         self.device = device_of(workload)
-        self.xla = workload.lane == "tensorflow-xla"
+        self.xla = workload.runner == "tensorflow-xla"
         convolutions.choose("products" if self.xla and self.device == CPU and not workload.plain else "own")
         self.traces = 0
         sizes = model.sizes(workload.axes)

@@ -21,7 +21,7 @@ from fwbench.frameworks.torch import compiling, parallel, target
 from fwbench.frameworks.torch.networks import initial, network, shapes
 from fwbench.frameworks.torch.own_step import OwnStep
 from fwbench.frameworks.torch.program import DTYPE, compile_mode, device_of, memory_format
-from fwbench.frameworks.torch.rotating import RotatingInference
+from fwbench.frameworks.torch.rotating import MixedInference, RotatingInference
 from fwbench.frameworks.torch.staging import StagedTraining, StagedWholeStep
 from fwbench.frameworks.torch.stateful import Stateful
 from fwbench.frameworks.torch.training import TrainStep
@@ -34,6 +34,8 @@ from fwbench.record.workload import MODES, STATEFUL, TRAINING, Workload
 
 class Torch(Framework):
     """All PyTorch lanes. A workload over several devices has a process for each device."""
+
+    mixes = True
 
     def join(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -68,9 +70,9 @@ class Torch(Framework):
                 return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
             if torch.cuda.get_device_capability() < (8, 0):
                 return f"{torch.cuda.get_device_name()} has no TF32 arithmetic: ask for fp32 or bf16"
-        if workload.lane == LANE and model.train_step:
+        if workload.runner == LANE and model.train_step:
             return f"the lane {LANE} compiles fwbench's own step: measure torch-compile"
-        if workload.lane == LANE and (workload.mode not in TRAINING or workload.accumulate > 1 or workload.remat):
+        if workload.runner == LANE and (workload.mode not in TRAINING or workload.accumulate > 1 or workload.remat):
             return f"the lane {LANE} compiles training steps, without accumulation and remat: measure torch-compile"
         if workload.mode in TRAINING:
             parameters = network(model, model.sizes(workload.axes)).parameters()
@@ -90,12 +92,14 @@ class Torch(Framework):
             torch.set_num_threads(int(threads))
         if workload.mode in STATEFUL:
             return Stateful(workload, model, weights)
+        if workload.mode == "inference" and len(workload.each) > 1:
+            return MixedInference(workload, model, weights)
         if workload.mode == "inference":
             return RotatingInference(workload, model, weights, self.ranks)
         if model.train_step:
             return OwnStep(workload, model, weights)
         staged = workload.mode == "fit" and workload.device == "gpu"
-        if workload.lane == LANE:
+        if workload.runner == LANE:
             return (StagedWholeStep if staged else WholeStep)(workload, model, weights, horizon)
         return (StagedTraining if staged else TrainStep)(workload, model, weights, horizon, ranks=self.ranks)
 
@@ -121,7 +125,7 @@ class Torch(Framework):
             mixed = functional.scaled_dot_product_attention(query, key, value)
             return [left @ right, functional.conv2d(images, kernel, padding=1), mixed]
 
-        mode = compile_mode(workload.lane, device)
+        mode = compile_mode(workload.runner, device)
         call = torch.compile(products, mode=mode) if mode else products
         left, right, images, kernel, *attended = (
             torch.from_numpy(array).to(device, DTYPE[workload.precision]) for array in dataclasses.astuple(operands)
@@ -147,7 +151,7 @@ class Torch(Framework):
         return _waiting(workload, lambda: target.copy_(source)), "PyTorch"
 
     def preload(self, lane: str) -> None:
-        if compile_mode(lane, torch.device("cpu")):
+        if compile_mode(lane.partition(":")[0], torch.device("cpu")):
             # Imported now, so that compile time does not include the compiler's import.
             importlib.import_module("torch._dynamo")
             importlib.import_module("torch._inductor.compile_fx")

@@ -63,7 +63,7 @@ class Placed(Program):
     ) -> None:
         self.ranks = ranks
         self.device = device_of(workload, ranks)
-        self.lane = workload.lane
+        self.lane = workload.runner
         set_precision(workload.precision)
         self.settings: dict[str, Any] = {"precision_mode": workload.precision}
         self.memory_format = memory_format(workload)

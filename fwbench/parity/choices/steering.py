@@ -160,8 +160,8 @@ def sweep(case: Case, name: str, given: Input, room: int) -> tuple[list[Swept], 
 
 def sizes(case: Case) -> Iterator[Sized]:
     """Points with each value that the model declares for its axes, and with batch sizes other than the proof's."""
-    for axis, values in case.model.axes.items():
-        for value in (values,) if isinstance(values, int) else values:
+    for axis in case.model.axes:
+        for value in case.model.declared(axis):
             axes = {**dict(case.axes), axis: value}
             if value != case.sizes[axis]:
                 yield Sized(axes=tuple(axes.items()), batch_size=case.batch_size, words=f"{axis} of {value}")

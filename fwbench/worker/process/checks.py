@@ -179,7 +179,7 @@ def computed(program: Program, model: Model, workload: Workload, weights: Callab
         elif workload.mode not in FORWARD:
             parts = of_training(program, weights, workload.precision)
         else:
-            if isinstance(program, Rotating):
+            if isinstance(program, Rotating) and len(workload.each) == 1:
                 fix(program, model, workload)
             parts = of_inference(program, workload.precision)
         if silent := next(parts):

@@ -26,7 +26,7 @@ def write(lane: Lane, job: Mapping[str, Any]) -> Measurement:
     if isinstance(framework, Failure):
         return Measurement(workload, failure=framework)
     try:
-        if reason := framework.unavailable(workload, model):
+        if reason := framework.refusal(workload, model):
             return Measurement(workload, failure=Failure("unavailable", reason))
         if model.train_step and workload.mode not in FORWARD:
             reason = f"{model.name} has a training step of its own, which chooses its arithmetic itself"

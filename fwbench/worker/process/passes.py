@@ -117,7 +117,7 @@ def _load(job: Job, program: Program, watched: "_Watched", depth: int) -> tuple[
 
     with job.stage("throughput"):
         said = settle(program, lambda: watched.stood("throughput", measure), job.clock)
-    job.metrics["throughput"] = noted(queues[-1].throughput(job.workload.batch_size), said)
+    job.metrics["throughput"] = noted(queues[-1].throughput(job.workload.samples), said)
     return meter, queues[-1], reads[-1]
 
 
@@ -125,7 +125,7 @@ def _energy(job: Job, meter: Counter | str, queue: Queued, load: Drawn | None) -
     """Compute the energy from the counter's readings under load and its readings of the device without calls."""
     shares = meter.shares if isinstance(meter, SummedCounter) else []
     resting = rest(job, meter, load)
-    per_sample = queue.seconds / (queue.calls * job.workload.batch_size)
+    per_sample = queue.seconds / (queue.calls * job.workload.samples)
     job.metrics.update(energy(meter, load, resting, per_sample, queue.seconds, queue.told))
     energy_of_all = job.metrics["energy_per_sample"].value
     if shares and energy_of_all is not None:

@@ -230,11 +230,11 @@ class Player(Turns):
     def __init__(self, framework: Framework, job: Mapping[str, Any], witness: Witness, send: Send) -> None:
         described, workload = Model.from_json(job["model"]), Workload.from_json(job["workload"])
         self.device = workload.device
-        self._batch_size = workload.batch_size
+        self._samples = workload.samples
         self._in_force = functools.partial(in_force, job["recorded"], framework, workload)
         self._before = self._in_force(building=True)
         with witness.building():
-            if reason := framework.unavailable(workload, described):
+            if reason := framework.refusal(workload, described):
                 raise UnavailableError(reason)
             shapes = framework.weight_shapes(described, stateful.sizes(described, workload))
             weights = functools.partial(canonical, workload.weights, described, shapes, workload.seed)
@@ -323,7 +323,7 @@ class Player(Turns):
     def energy(self) -> float | None:
         """Joules of a sample, from those of a call."""
         joules = super().energy()
-        return None if joules is None else joules / self._batch_size
+        return None if joules is None else joules / self._samples
 
     def spans(self, calls: int, root: str) -> list[list[Any]] | str:
         """Rows of spans, or why none. The first profile takes memory, so that calls wait; the second one counts."""

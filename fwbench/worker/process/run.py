@@ -197,7 +197,7 @@ class Measuring(Job):
         before = in_force(recorded([self.lane]), framework, workload, building=True)
         with self.building():
             # Opens the device, and may build the network once.
-            reason = framework.unavailable(workload, self.model)
+            reason = framework.refusal(workload, self.model)
             if self.ranks:
                 # All ranks must meet here, or the others would wait for ever.
                 reason = next(filter(None, self.ranks.gather(reason)), None)
