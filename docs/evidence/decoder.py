@@ -36,7 +36,7 @@ from fwbench.worker.client.starting import environment
 
 HERE = Path(__file__).resolve()
 DATA, PAGE = HERE.with_suffix(".jsonl"), HERE.with_suffix(".md")
-PLAYED = ("torch", "torch-compile", "jax")
+PLAYED = ("torch", "jax", "torch-compile")
 CALLS = (("prefill", 128), ("decode", 128), ("decode", 1024))
 BATCHES = (1, 8)
 # Blocks of each, the seconds of a block, and the most calls of a block: a cache of depth 128 has room for so many.

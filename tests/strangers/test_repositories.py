@@ -141,14 +141,11 @@ def test_models_of_libraries_are_measured_in_one_framework(repository):
 
 
 @pytest.mark.slow
-def test_gpt2_of_transformers_with_its_cache_is_proved_and_measured_beside_a_port(repository):
-    code, output = repository.run("fwbench", "prove", "small-gpt2")
-    assert (code, "small-gpt2: jax computes the same as torch" in output) == (0, True), output
-    only = ("--benchmark-only", "-k", "b1 and length32")
+def test_gpt2_of_transformers_with_its_cache_is_measured_beside_a_port(repository):
+    only = ("--benchmark-only", "-k", "decode and b1 and length32")
     code, output = repository.run("pytest", "benchmarks/test_gpt2.py", *only, *QUICK)
     assert code == 0, output
-    lanes = [(row[1], row[-1]) for row in rows(output, "small-gpt2") if row[4] == "jax"]
-    assert lanes == [("prefill", "proved"), ("decode", "proved")], output
+    assert [row[-1] for row in rows(output, "small-gpt2") if row[4] == "jax"] == ["checked"], output
 
 
 # For the network that never comes, so that no other's time counts.
