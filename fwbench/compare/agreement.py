@@ -64,6 +64,8 @@ class Agreement:
         bound: on the difference.
         reason: why the sketches cannot say, or what differs besides numbers; else empty.
         beside: arrays that were not compared, as only one program has them.
+        tokens: number of sequences whose greedy token is the same in both, however both round, and of all sequences;
+            0 if the outputs are not logits.
     """
 
     agrees: bool | None
@@ -73,6 +75,7 @@ class Agreement:
     bound: float = 0.0
     reason: str = ""
     beside: str = ""
+    tokens: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         """The result as half a sentence; empty if there was nothing to compare."""
@@ -81,7 +84,11 @@ class Agreement:
         what = f"{_WORDS[self.quantity]}{f' of {self.name}' if self.name else ''}"
         verb = "agree" if self.agrees else "differ"
         bound = f"{'within' if self.agrees else 'by'} {self.difference:.1e} (bound {self.bound:.0e})"
-        return f"{what} {verb} {bound}{f'; not compared: {self.beside}' if self.beside else ''}"
+        same, every = self.tokens
+        others = ", and rounding may decide the others" if same < every else ""
+        tokens = f"{same} of {every} greedy tokens are the same{others}" if self.agrees and every else ""
+        beside = f"not compared: {self.beside}" if self.beside else ""
+        return "; ".join(filter(None, (f"{what} {verb} {bound}", tokens, beside)))
 
 
 _WORDS = {
@@ -220,12 +227,22 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
         return Agreement(None, reason="what they computed is zero everywhere, or moves too far to be compared")
     # A difference that is NaN is the worst of all.
     worst = max(judged, key=lambda part: np.nan_to_num(part.difference / part.bound, nan=math.inf))
-    worst = replace(worst, beside=", ".join(beside))
+    worst = replace(worst, beside=", ".join(beside), tokens=_tokens(first, second, worst.difference))
     if math.isfinite(worst.difference):
         return worst
     lanes = [m.workload.lane for m, check in ((one, first), (other, second)) if not _finite(check, worst)]
     what = f"{_WORDS[worst.quantity]}{f' of {worst.name}' if worst.name else ''}"
     return replace(worst, reason=f"{what} are not finite (NaN or infinity) in {' and in '.join(lanes)}")
+
+
+def _tokens(first: Mapping[str, Any], second: Mapping[str, Any], difference: float) -> tuple[int, int]:
+    """`Agreement.tokens` of two checks.
+
+    If two tokens differ, the outputs are at least as far apart as the sum of both margins over the square root of 2.
+    Tokens count as the same if the sum is above twice the distance, as sketches only estimate the distance.
+    """
+    sums = [one + other for one, other in zip(first.get("margins", ()), second.get("margins", ()), strict=False)]
+    return sum(both > 2 * difference for both in sums), len(sums)
 
 
 def _coarsest(precision: str, *checks: Mapping[str, Any]) -> str:

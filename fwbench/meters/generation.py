@@ -1,11 +1,15 @@
 """The cost of generating text, in the field's terms: of a prompt (`prefill`), and of one further step (`decode`)."""
 
 from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import Program
 from fwbench.models import Model
 from fwbench.record.measurement import Metric
-from fwbench.record.workload import Workload
+from fwbench.record.workload import STATEFUL, Workload
 
 # The name of a call's median time, by mode.
 _TIMES = {"prefill": "time_to_first_token", "decode": "time_per_output_token"}
@@ -31,3 +35,21 @@ def generation(workload: Workload, model: Model, program: Program, metrics: Mapp
     if state := program.state_memory():
         found["state_memory"] = state
     return found
+
+
+def margins(workload: Workload, model: Model, output: NDArray[Any]) -> list[float]:
+    """The margin of each sequence's next token: its best logit less the second best, over the output's L2 length.
+
+    Args:
+        output: (batch, tokens), or (batch, steps, tokens), of which the last step counts.
+
+    Returns:
+        A number a sequence; none if the output is not one logit for each token that an input can hold.
+    """
+    vocabularies = {given.high for given in model.inputs.values() if given.draw == "integers"} - {1}
+    if workload.mode not in STATEFUL or output.ndim < 2 or output.shape[-1] not in vocabularies:
+        return []
+    last = output.reshape(len(output), -1, output.shape[-1])[:, -1]
+    second, best = np.partition(last, -2)[:, -2:].T
+    length = float(np.linalg.norm(output)) or 1.0
+    return [float(f"{margin:.3g}") for margin in (best - second) / length]

@@ -78,6 +78,10 @@ class Check(msgspec.Struct):
     before: Annotated[Sketch, Meta(description="the output before anything was timed, if it changed")] | UnsetType = (
         UNSET
     )
+    margins: (
+        Annotated[list[Amount], Meta(description="best logit less the second best of each sequence, over the output")]
+        | UnsetType
+    ) = UNSET
     follows: Annotated[bool, Meta(description="whether outputs differ where inputs do")] | UnsetType = UNSET
     remembers: (
         Annotated[

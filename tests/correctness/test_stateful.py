@@ -9,7 +9,7 @@ import pytest
 import fwbench
 from fwbench import frameworks
 from fwbench.frameworks.jax import decoder as in_jax
-from fwbench.meters.generation import generation
+from fwbench.meters.generation import generation, margins
 from fwbench.models import CATALOG, Model, ModelError, stateful
 from fwbench.models.weights import draw
 from fwbench.parity import stepping
@@ -309,6 +309,18 @@ def test_energy_of_tokens_is_that_of_samples():
     metrics = {name: Metric(14.0, name) for name in ("latency_p50", "throughput", "energy_per_sample")}
     workload = Workload("torch", "rnn", "prefill", axes=(("length", 7),))
     assert generation(workload, RNN, program, metrics)["energy_per_token"].value == 2.0
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "count"), [(DECODER, "prefill", 2), (DECODER, "decode", 2), (RNN, "decode", 0)]
+)
+def test_logits_over_the_tokens_of_an_input_have_a_margin_a_sequence(model, mode, count):
+    program, _ = built(model, "torch", mode)
+    (output,) = outputs(program, 1)
+    found = margins(Workload("torch", model.name, mode, 2), model, output)
+    first = [np.sort(logits)[-1] - np.sort(logits)[-2] for logits in output[:count]]
+    np.testing.assert_allclose(found, np.array(first) / np.linalg.norm(output), rtol=1e-2)
+    assert margins(Workload("torch", model.name, "inference", 2), model, output) == []
 
 
 def test_a_model_says_nothing_of_a_state_that_it_lacks():

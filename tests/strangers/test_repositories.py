@@ -140,6 +140,14 @@ def test_models_of_libraries_are_measured_in_one_framework(repository):
     assert [(row[1], row[3]) for row in rows(output, "tiny-bert")] == [("train_step", "16")]
 
 
+@pytest.mark.slow
+def test_gpt2_of_transformers_with_its_cache_is_measured_beside_a_port(repository):
+    only = ("--benchmark-only", "-k", "decode and b1 and length32")
+    code, output = repository.run("pytest", "benchmarks/test_gpt2.py", *only, *QUICK)
+    assert code == 0, output
+    assert [row[-1] for row in rows(output, "small-gpt2") if row[4] == "jax"] == ["checked"], output
+
+
 # For the network that never comes, so that no other's time counts.
 NO_PATIENCE = """
 import dataclasses

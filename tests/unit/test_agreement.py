@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from fwbench.compare.agreement import KINKS, MOVEMENTS, UNITS, Agreement, agreement
+from fwbench.meters.generation import margins
 from fwbench.meters.sketching import _all_folded, sketches_of
+from fwbench.models import CATALOG
 from fwbench.record.sketch import STEPS, UNIT
+from fwbench.record.workload import Workload
 from tests.unit.recorded import measured
 
 NAMES = [f"layer{n}.{kind}" for n in range(40) for kind in ("weight", "bias")]
@@ -153,6 +156,42 @@ def test_one_number_of_an_output_is_enough():
         return array
 
     assert inference(change).agrees is False
+
+
+def next_tokens(*outputs):
+    """The agreement of lanes whose outputs are logits over the decoder's tokens."""
+    decode, decoder = Workload("torch", "decoder", "decode"), CATALOG["decoder"]
+    lanes = [
+        lane(name, {"output": array}, mode="decode", margins=margins(decode, decoder, array))
+        for name, array in zip(("torch", "jax"), outputs, strict=True)
+    ]
+    return agreement(*lanes)
+
+
+LOGITS = np.random.default_rng(4).standard_normal((8, 8192))
+
+
+@pytest.mark.parametrize(("unit", "least", "most"), [(1e-7, 8, 8), (1e-6, 7, 8), (1e-4, 1, 7), (1e-2, 0, 0)])
+def test_tokens_that_count_as_the_same_are(unit, least, most):
+    for seed in range(20):
+        other = rounded(LOGITS, unit, seed)
+        same, every = next_tokens(LOGITS, other).tokens
+        assert every == 8
+        assert least <= same <= min(most, sum(LOGITS.argmax(1) == other.argmax(1)))
+
+
+def test_a_token_that_differs_is_a_difference_if_its_margin_is_above_one_and_a_half_bounds():
+    found = []
+    for sequence, (second, best) in enumerate(LOGITS.argsort(1)[:, -2:]):
+        other = LOGITS.copy()
+        # The nearest logits of which another token is the best.
+        other[sequence, best] = other[sequence, second] = other[sequence, [second, best]].mean()
+        other[sequence, second] += 1e-9
+        compared = next_tokens(LOGITS, other)
+        assert compared.tokens[0] < 8
+        margin = margins(Workload("torch", "decoder", "decode"), CATALOG["decoder"], LOGITS)[sequence]
+        found.append((margin > 1.5 * compared.bound, compared.agrees))
+    assert sorted(found) == [(False, True)] + 7 * [(True, False)]
 
 
 def test_what_is_small_beside_the_programs_own_movement_is_no_difference():

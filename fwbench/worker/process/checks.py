@@ -12,6 +12,7 @@ from fwbench.frameworks.contract import Program
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.optional import Rotating
 from fwbench.frameworks.own_steps import Stepping
+from fwbench.meters.generation import margins
 from fwbench.meters.own_steps import of_own_steps
 from fwbench.meters.remembering import fix, probe, vary
 from fwbench.meters.sketching import Exact, folded_output, free_signs, of_inference, of_training, read
@@ -97,7 +98,10 @@ def sketch(
         feed()
         precision, exact = job.workload.precision, _exact(job)
         if job.workload.mode in FORWARD:
-            yield from of_inference(program, precision, _samples(job), job.first_output, exact)
+            leads = margins(job.workload, job.model, program.output())
+            forward = of_inference(program, precision, _samples(job), job.first_output, exact)
+            yield next(forward)
+            yield next(forward) | ({"margins": leads} if leads else {})
         elif isinstance(program, Stepping):
             yield from of_own_steps(program, lambda: starting_weights(job), precision)
         else:
