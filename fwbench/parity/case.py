@@ -191,7 +191,12 @@ class Side(ABC):
     """One framework's results for a case at any point. No result depends on another.
 
     Outputs and losses are kept for all points, gradients for the last one alone: ViT-B/16's take 0.7 GB in float64.
+
+    Attributes:
+        source: the random numbers that it shares with another side (`fwbench.parity.draws.Source`), if it does.
     """
+
+    source: Any = None
 
     def __init__(self, case: Case) -> None:
         self.case = case

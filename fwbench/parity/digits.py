@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fwbench.models import Model
-from fwbench.parity.case import MAIN, Array, Point, Side, relative, side
+from fwbench.parity.case import MAIN, Array, Point, Side, relative
 from fwbench.parity.choices.steering import Steerable
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.proof import Proof, elsewhere, modes_apart
@@ -36,9 +36,10 @@ def check(
         NotTheSame: one side loses digits there that the other keeps.
     """
     for mode in modes_apart(model, trains=trains):
-        case = Steerable(**vars(Proof(model, candidate, mode)._backward))
+        proof = Proof(model, candidate, mode)
+        case = Steerable(**vars(proof._backward))
         coarse = replace(case, dtype="float32")
-        exact, one, other = side(model.reference)(case), side(model.reference)(coarse), side(candidate)(coarse)
+        exact, (one, other) = proof.pair(case)[0], proof.pair(coarse)
         for point in (MAIN, *elsewhere(model), *further):
             if f"{point} ({mode})" not in left_out:
                 _check(exact, one, other, point, (model.reference, candidate))

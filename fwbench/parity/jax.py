@@ -102,8 +102,9 @@ class JaxSide(Side):
 
         Args:
             streams: a number that advances the network's own random streams, if it keeps any.
-            key: a random key, which switches random layers on.
+            key: a random key, which switches random layers on; that of shared draws does so without it.
         """
+        key = self._key if key is None else key
         leaves = self._leaves({**parameters, **statistics}, streams)
         output, leaves = self.network.apply(leaves, inputs, train=self.case.mode == "train", key=key)
         after = {name: array for name, array in self.network.canonical(leaves).items() if is_statistic(name)}
@@ -116,14 +117,23 @@ class JaxSide(Side):
         """All of the network's leaves with these canonical weights."""
         leaves = self._named(self.network.load(weights))
         others = iter(self._others)
-        return [array if leaf.is_weight else _advanced(next(others), streams) for leaf, array in leaves]
+        return [array if leaf.is_weight else self._other(leaf, next(others), streams) for leaf, array in leaves]
+
+    def _other(self, leaf: Leaf, array: Any, streams: Any) -> Any:
+        """An array besides the weights; the state of a random stream is advanced, or that of shared draws."""
+        shares = self.source is not None and leaf.kind == "random"
+        return self.source.shared(array) if shares else _advanced(array, streams)
+
+    @property
+    def _key(self) -> Any:
+        return None if self.source is None else self.source.key
 
     def calls(self, point: Point = MAIN) -> list[Call]:
         parameters, statistics, inputs = self.arguments(point)
         with self.arithmetic():
             leaves = self._leaves({**parameters, **statistics})
             with recorded(self.network) as calls:
-                self.network.apply(leaves, inputs, train=self.case.mode == "train")
+                self.network.apply(leaves, inputs, train=self.case.mode == "train", key=self._key)
         return calls
 
     def stepped(self, calls: Sequence[int], point: Point = MAIN) -> Stepped:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fwbench.models import Model, ModelError
-from fwbench.parity import randomness, running
-from fwbench.parity.case import MAIN, MODES, Case, InitialUnknownError, Mode, Point, Side, length, side
+from fwbench.parity import draws, randomness, running
+from fwbench.parity.case import MAIN, MODES, Case, InitialUnknownError, Mode, Point, Side, length
 from fwbench.parity.errors import (
     BOUNDS,
     FORWARD,
@@ -124,10 +124,8 @@ class Proof:
             for point, errors in self._find(case).errors.items():
                 if not errors["output"]["output"] <= admitted:
                     try:
-                        sides = [
-                            where.Side(framework, side(framework)(case).calls(point))
-                            for framework in (self.model.reference, self.candidate)
-                        ]
+                        pair = zip((self.model.reference, self.candidate), self.pair(case), strict=True)
+                        sides = [where.Side(framework, one.calls(point)) for framework, one in pair]
                     # Run operator by operator, a network may fail, and its modules' results may not fit into memory.
                     except (ModelError, MemoryError) as error:
                         return f"Where they part cannot be said: {error}"
@@ -165,9 +163,13 @@ class Proof:
             None if no mistakes can be planted in the framework's programs.
         """
         points = [MAIN, *(point for point in elsewhere(self.model) if str(point) not in self.left_out)]
-        one, other = side(self.model.reference)(self._backward), side(self.candidate)(self._backward)
+        one, other = self.pair(self._backward)
         found = other.power(one, points, seconds)
         return replace(found, modes=(self.mode,)) if found else None
+
+    def pair(self, case: Case) -> tuple[Side, Side]:
+        """The reference's side of a case in this mode, and the candidate's."""
+        return draws.sides(case, self.candidate, self._backward)
 
     def _findings(self, quantity: Quantity) -> "list[tuple[Case, _Findings]]":
         """The findings by case: forward passes at full size, and all else on small inputs."""
@@ -259,10 +261,10 @@ class _Findings:
 @functools.cache
 def _find(case: Case, candidate: str, quantities: tuple[Quantity, ...], points: tuple[Point, ...]) -> _Findings:
     """Compare two sides. The result is cached, so the sides are built once."""
-    one, other = side(case.model.reference)(case), side(candidate)(case)
+    one, other = draws.sides(case, candidate, case)
     note = ""
     if case.mode == "train":
-        note = randomness.check(one, other, candidate)
+        note = _randomness(one, other, candidate)
         if "statistics" not in quantities and one.trains_as_it_infers() and other.trains_as_it_infers():
             # The two modes run the same program, so the errors of one hold for the other.
             return replace(_find(replace(case, mode="eval"), candidate, quantities, points), note=note)
@@ -282,6 +284,22 @@ def _find(case: Case, candidate: str, quantities: tuple[Quantity, ...], points: 
         admitting = _tolerance({"statistics": worst})
         note = " ".join(filter(None, [note, running.why(one, other, (case.model.reference, candidate), admitting)]))
     return _Findings(errors, left_out, note)
+
+
+def _randomness(one: Side, other: Side, candidate: str) -> str:
+    """A sentence on the random numbers of two sides in training mode; empty if neither draws any.
+
+    Raises:
+        NotTheSame: as `randomness.check`.
+        ModelError: as `randomness.check`.
+    """
+    shared = draws.agreed(one.case, candidate)
+    if shared.mirrored is not None:
+        return shared.note
+    try:
+        return " ".join(filter(None, [randomness.check(one, other, candidate), shared.note and f"{shared.note}."]))
+    except (NotTheSame, ModelError) as error:
+        raise type(error)(". ".join(filter(None, [str(error), shared.note]))) from error
 
 
 def _unknown(reference: Side, point: Point) -> str:

@@ -321,13 +321,16 @@ class TorchSide(Side):
         module.train(self.case.mode == "train")
         for layer in module.modules():
             if isinstance(layer, _DropoutNd):
-                layer.training &= randomness
+                layer.training &= randomness or self.source is not None
             for name, child in layer.named_children():
                 if isinstance(child, torch.nn.Hardsigmoid) and self.case.dtype == "float64":
                     setattr(layer, name, Hardsigmoid())
         return module.to(self._device), inputs
 
     def _output(self, call: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        if self.source is not None:
+            # Each pass draws the same numbers, which the source knows by the generator's state.
+            torch.manual_seed(0)
         positional, named = called_with(inputs)
         output: Tensor = select_output(self.case.model, call(*positional, **named), self.case.batch_size)
         return output
@@ -350,7 +353,9 @@ class TorchSide(Side):
             with contextlib.ExitStack() as modes:
                 if rounded:
                     modes.enter_context(Rounded())
-                if not randomness and self.case.mode == "train":
+                if self.source is not None:
+                    modes.enter_context(self.source)
+                elif not randomness and self.case.mode == "train":
                     modes.enter_context(Expected())  # type: ignore[no-untyped-call, unused-ignore]
                 yield
         finally:

@@ -100,9 +100,16 @@ rounding alone, such as the gradient of a bias just before batch normalisation, 
 therefore evaluated once more with every weight and input moved by one unit in the last place, and {ROUNDINGS:g} times
 the change that this makes is admitted in any case.
 
-Random layers are found by running the training mode with 2, then 16, then 128 keys. Where one framework alone has some,
-the networks are not the same. Where both have, everything is compared without randomness, and then the outputs over
-{KEYS} keys each (1024 of a small network) by a permutation test, which tells another rate but not which layers draw.
+Where both networks draw random numbers in training mode, PyTorch and JAX are given the same ones. Uniform numbers stand
+in for what PyTorch's generator and JAX's keys draw, half of them next to the probability where an operator tells it, so
+that everything is compared with its randomness: rates, scales, places, and shapes of masks. Draws are paired by their
+size and order; "kept above the rate" counts as "kept below 1 - rate"; a key that is used twice draws the same twice.
+
+Draws with which the outputs do not agree are compared by their distribution, and so are those of layers in a network of
+more than 100 arrays of weights. Random layers are found by running the training mode with 2, then 16, then 128 keys.
+Where one framework alone has some, the networks are not the same. Where both have, everything is compared without
+randomness, and then the outputs over {KEYS} keys each (1024 of a small network) by a permutation test, which tells
+another rate but not which layers draw.
 
 ## float64: each framework against PyTorch
 

@@ -19,8 +19,8 @@ def test_a_statistic_that_is_infinite_is_a_difference(monkeypatch):
     def measured(quantity, one, other, point=MAIN):
         return {"bn.running_var": math.inf} if quantity == "statistics" else {quantity: 0.0}
 
-    monkeypatch.setattr(proof, "side", lambda framework: lambda case: SimpleNamespace(case=case))
-    monkeypatch.setattr(proof.randomness, "check", lambda *sides: "")
+    monkeypatch.setattr(proof.draws, "sides", lambda case, *others: [SimpleNamespace(case=case)] * 2)
+    monkeypatch.setattr(proof, "_randomness", lambda *sides: "")
     monkeypatch.setattr(proof, "measure", measured)
     case = Case(CATALOG["cnn"], "train")
     found = proof._find.__wrapped__(case, "jax", ("output", "statistics"), ())

@@ -178,8 +178,8 @@ class Network(ABC):
             built = zip(self.leaves, jax.tree.leaves(self._drawn(seed)), strict=True)
             return [array for leaf, array in built if wanted(leaf)]
 
-        # Compiled ahead of time, so that it runs now even while a program is traced.
-        with faults(f"the network of {self.model.name}"):
+        # Compiled ahead of time, so that it runs now even while a program is traced, or runs operator by operator.
+        with faults(f"the network of {self.model.name}"), jax.disable_jit(False):
             arrays: list[Any] = jax.jit(values).lower().compile()()
         return arrays
 

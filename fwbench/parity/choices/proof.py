@@ -8,7 +8,7 @@ import numpy as np
 
 from fwbench.models import Model
 from fwbench.models.importing import described, load
-from fwbench.parity.case import MAIN, Case, InitialUnknownError, Mode, Point, Side, side
+from fwbench.parity.case import MAIN, Case, InitialUnknownError, Mode, Point, Side
 from fwbench.parity.choices import TARGETS, Choices, titled
 from fwbench.parity.choices.steering import BATCHES, Steerable, candidates, constants, sizes, sweep
 from fwbench.parity.errors import NotTheSame, Quantity, bound, check, measure
@@ -148,7 +148,7 @@ class _Asked(Proof):
         """The two sides for a point. Other targets, which a program may hold as constants, have sides of their own."""
         case = self.case.at(point)
         if case not in self._sides:
-            self._sides[case] = side(self.model.reference)(case), side(self.candidate)(case)
+            self._sides[case] = self.pair(case)
         return self._sides[case]
 
     def sweep(self, further: Further) -> None:
