@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-# Tests that take minutes. They run where `-m` names their marker.
+# Tests that take long. They run where `-m` names their marker.
 LONG = ("fuzz", "slow")
 # Folders of tests that measure nothing.
 OTHERS = ("correctness", "ext", "strangers", "training", "unit")

@@ -27,7 +27,11 @@ def over(cases):
 
 
 # What every run proves again, proofs on record or not. The others' gradients take gigabytes or a minute in float64.
-SMALL = [name for name in MODELS if CATALOG[name].parameters < 4e6]
+SMALL = [
+    pytest.param(name, marks=pytest.mark.slow if CATALOG[name].parameters > 1e6 else ())
+    for name in MODELS
+    if CATALOG[name].parameters < 4e6
+]
 
 FRAMEWORKS = ("jax", "tensorflow")
 EVERY = [(name, framework, mode) for name in MODELS for framework in FRAMEWORKS for mode in modes_apart(CATALOG[name])]

@@ -123,6 +123,7 @@ def test_bfloat16_is_summed_in_float32(case):
         assert distance[0] <= 1.1 * distance[1] + 1e-6
 
 
+@pytest.mark.slow
 def test_a_network_errs_as_bfloat16_rounds():
     """Logits and gradients, against PyTorch's in float64, of what test_float32.py and test_float64.py leave out.
 

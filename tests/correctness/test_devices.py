@@ -45,6 +45,7 @@ def proofs(lane):
     return {(answer.trial.model.name, answer.trial.mistake): answer for answer in found(lane, trials)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [trial.model.name for trial in RIGHT])
 @pytest.mark.parametrize("lane", LANES)
 def test_two_devices_make_the_steps_of_one(lane, model):
@@ -58,6 +59,7 @@ def test_two_devices_make_the_steps_of_one(lane, model):
     assert {against: set(of) for against, of in errors.items()} == compared
 
 
+@pytest.mark.slow
 @needs_tensorflow
 def test_two_devices_of_tensorflow_make_the_steps_of_one():
     for proof in found("tensorflow", [Trial(CATALOG["mlp"]), Trial(CNN)]):
@@ -68,6 +70,7 @@ def test_two_devices_of_tensorflow_make_the_steps_of_one():
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "mistake"), [(model.name, mistake) for model, mistake in WRONG])
 @pytest.mark.parametrize("lane", LANES)
 def test_the_proof_finds_a_planted_mistake(lane, model, mistake):
@@ -88,28 +91,34 @@ def told():
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_gradients_are_brought_together_by_all_reduce_alone():
     assert told()["trained"]["collectives"] == ["all-reduce"]
 
 
+@pytest.mark.slow
 def test_a_forward_pass_exchanges_nothing_and_gives_all_rows_in_order():
     assert told()["forward"]["collectives"] == []
     assert np.allclose(told()["forward"]["output"], told()["forward on one"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_step_over_devices_in_one_process_is_that_of_one_device_dropout_included():
     """Also after everything has moved to fresh memory."""
     assert told()["trained"]["losses"] == pytest.approx(told()["on one"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_each_device_accumulates_its_parts_with_their_own_random_keys():
     assert told()["in parts"] == pytest.approx(told()["in parts on one"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_all_devices_hold_the_same_state_running_statistics_included():
     assert told()["trained"]["same everywhere"]
 
 
+@pytest.mark.slow
 def test_running_statistics_are_those_of_the_first_slice_step_after_step():
     statistics, expected = told()["statistics"], told()["statistics of the first slice"]
     assert statistics.keys() == expected.keys() == {"norm.running_mean", "norm.running_var"}
@@ -117,12 +126,14 @@ def test_running_statistics_are_those_of_the_first_slice_step_after_step():
         assert statistics[name] == pytest.approx(values, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_curve_and_scores_of_an_epoch_are_of_the_whole_batch():
     epoch, expected = told()["epoch"], told()["epoch on one"]
     assert np.allclose(epoch["curve"], expected["curve"], rtol=1e-5)
     assert epoch["scores"] == pytest.approx(expected["scores"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_networks_own_random_stream_gives_each_device_other_numbers():
     streams = told()["streams"]
     assert streams["after"] == [streams["the first device's"]]

@@ -87,6 +87,7 @@ def but_clips(answer):
     return [name for name in answer.missed if not name.startswith("clip at ")]
 
 
+@pytest.mark.slow
 def test_a_small_network_s_mistakes_are_found(side):
     small = side(NETWORK, 6)
     answer = power(small, small, every_point(small), most=60)
@@ -118,7 +119,7 @@ def test_no_time_plants_nothing(side):
     assert answer.possible > 10
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize("model", ["mlp", pytest.param("cnn", marks=pytest.mark.slow)])
 def test_the_suite_s_smallest_models(model):
     model = CATALOG[model]
     case = Case(model)

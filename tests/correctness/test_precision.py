@@ -171,7 +171,7 @@ def trained(lane, precision):
     return np.concatenate([(after[name] - weights[name].astype(np.float64)).ravel() for name in sorted(weights)])
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", ["torch", pytest.param("torch-compile", marks=pytest.mark.slow), *LANES[2:]])
 def test_a_step_in_fp64_is_computed_in_float64(lane):
     """In float32 any two lanes are apart by 1e-7 and more."""
     wanted = trained("torch", "fp64")

@@ -91,7 +91,14 @@ def prove(torch, jax, kind=WithoutSteps, **settings):
     return proofs
 
 
-@pytest.mark.parametrize(("torch", "jax"), [(torch, jax) for torch, (_, right, _) in PAIRS.items() for jax in right])
+def case(torch, *of):
+    """A parameter; to compare rates takes many draws."""
+    return pytest.param(torch, *of, marks=pytest.mark.slow if torch in ("dropping", "Dense") else ())
+
+
+@pytest.mark.parametrize(
+    ("torch", "jax"), [case(torch, jax) for torch, (_, right, _) in PAIRS.items() for jax in right]
+)
 def test_right_twins_pass(torch, jax):
     evaluated, trained = prove(torch, jax, Proof if torch in ("Decay", "Conv") else WithoutSteps)
     assert evaluated.points == trained.points
@@ -107,7 +114,7 @@ def test_right_twins_pass(torch, jax):
 
 
 @pytest.mark.parametrize(
-    ("torch", "jax", "says"), [(torch, jax, says) for torch, (_, _, of) in PAIRS.items() for jax, says in of.items()]
+    ("torch", "jax", "says"), [case(torch, *each) for torch, (_, _, of) in PAIRS.items() for each in of.items()]
 )
 def test_wrong_ones_are_found(torch, jax, says):
     with pytest.raises(NotTheSame, match=says):

@@ -17,7 +17,7 @@ CALLS = 5
 
 
 @pytest.mark.parametrize("mode", ["inference", "train_step"])
-@pytest.mark.parametrize("lane", ["torch", "torch-compile", "jax", *_TENSORFLOW])
+@pytest.mark.parametrize("lane", ["torch", pytest.param("torch-compile", marks=pytest.mark.slow), "jax", *_TENSORFLOW])
 def test_a_calls_operators_are_those_of_the_network(lane, mode):
     """The three products of the MLP, each call of which waits for its end."""
     model, framework = CATALOG["mlp"], load(OWN[lane].adapter)

@@ -146,9 +146,9 @@ def test_one_sequence_feeds_prompt_and_step():
     assert stateful.filling(RNN, sizes["prefill"]) is None
 
 
-@every_model
-def test_steps_are_proved_to_compute_what_the_whole_sequence_does(model):
-    (steps, state), note = stepping.prove(model, "jax")
+@pytest.mark.parametrize("name", [pytest.param("tiny-decoder", marks=pytest.mark.slow), *list(MODELS)[1:]])
+def test_steps_are_proved_to_compute_what_the_whole_sequence_does(name):
+    (steps, state), note = stepping.prove(MODELS[name], "jax")
     assert note == ""
     assert (steps.quantity, state.quantity) == ("steps", "state")
     assert max(steps.error, state.error) < 1e-13
@@ -223,6 +223,7 @@ class OtherLayout(in_jax.Decoder):
         return output, {"at": after["position"], "layers": dict(zip(state["layers"], after["layers"], strict=True))}
 
 
+@pytest.mark.slow
 def test_another_layout_of_the_cache_is_no_difference():
     here = "tests.correctness.test_stateful"
     described = DECODER.to_json()

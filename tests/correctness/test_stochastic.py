@@ -180,7 +180,9 @@ def jax_network(model, *, rate=None):
     return lambda x, seed, mode: np.asarray(compiled(mode)(leaves, x, jax.random.key(seed)))
 
 
-@pytest.mark.parametrize("network", [torch_network, jax_network], ids=["torch", "jax"])
+@pytest.mark.parametrize(
+    "network", [torch_network, pytest.param(jax_network, marks=pytest.mark.slow)], ids=["torch", "jax"]
+)
 @stochastic_model
 def test_stochastic_layers_are_on_in_training_and_off_in_inference(network, model, quickly_compiled):
     x = draw_inputs(CATALOG[model].inputs, 4, 0, {"image_size": SIZE})[""]

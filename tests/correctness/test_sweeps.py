@@ -71,6 +71,7 @@ def test_targets_are_swept_at_one_point():
     assert (point.batch_size, end) == (100, 100)
 
 
+@pytest.mark.slow
 def test_a_sample_that_is_masked_as_a_whole_is_tried(model):  # noqa: F811
     def pooled(count, floor):
         return f"return self.head((x * mask[..., None]).sum(1, {count}=True) / {floor})"
@@ -143,6 +144,7 @@ def dropped(model, rate):  # noqa: F811
     return Proof(model([torch], flax), "jax", "train")
 
 
+@pytest.mark.slow
 def test_a_rate_of_twelve_percent_is_not_one_of_ten(model):  # noqa: F811
     assert dropped(model, 0.1).worst("output").ratio <= 1
     with pytest.raises(NotTheSame, match=r"over 1024 keys each .* spread 1\.1\d* times as far"):

@@ -114,6 +114,7 @@ def test_a_1x1_convolution_as_a_matrix_product_is_tensorflows_own(tf, stride):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_forms_are_those_of_xla_on_a_cpu_alone(tf):
     from fwbench.frameworks import load
     from fwbench.models.weights import draw
@@ -136,6 +137,7 @@ def test_the_forms_are_those_of_xla_on_a_cpu_alone(tf):
     }
 
 
+@pytest.mark.slow
 def test_rematerialisation_computes_every_block_again_and_changes_no_result(tf):
     """Running statistics above all: a block that runs twice must count its batch once, and in training mode."""
     from fwbench.frameworks.tensorflow.rematerialise import rematerialise

@@ -24,7 +24,7 @@ def lost(flax):
     ("flax", "alone", "differs"),
     [
         (FLAX.replace(RETURNED, STOPPED), True, "gradients"),
-        (DROPPING, True, "random in training mode"),
+        pytest.param(DROPPING, True, "random in training mode", marks=pytest.mark.slow),
         (FLAX.replace("12 * x", "11 * x"), False, "output"),
         (lost(FLAX.replace(RETURNED, STOPPED)), False, "loses digits"),
         # Only inputs that are steered there reach it.

@@ -286,6 +286,7 @@ def test_a_model_without_running_statistics_is_proved_in_both_modes(twins):
     assert "statistics" not in prove(model)
 
 
+@pytest.mark.slow
 def test_dropout_is_off_while_batch_norm_trains(twins):
     torch = TORCH.replace("self.bn(self.conv(x))", "nn.functional.dropout(self.bn(self.conv(x)), 0.5, self.training)")
     flax = FLAX.replace("rngs=rngs)\n\n", "rngs=rngs)\n        self.drop = nnx.Dropout(0.5, rngs=rngs)\n\n")
@@ -376,6 +377,7 @@ DRAWN = (
 )
 
 
+@pytest.mark.slow
 def test_what_could_be_compared_differs_although_training_could_not(twins):
     torch = TORCH.replace(*DRAWN)
     with pytest.raises(ModelError, match="what torch draws cannot be switched off"):
@@ -387,6 +389,7 @@ def test_what_could_be_compared_differs_although_training_could_not(twins):
     assert "cannot be switched off" in proved.sentence
 
 
+@pytest.mark.slow
 def test_a_proof_in_a_process_of_its_own_holds_until_a_network_is_edited(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)

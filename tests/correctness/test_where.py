@@ -381,6 +381,7 @@ def proofs(model, kind=WithoutSteps):
     return [kind(model, "jax", mode) for mode in modes(model)]
 
 
+@pytest.mark.slow
 def test_a_failed_proof_says_all_that_differs_and_what_would_admit_it(small):
     said = differences(proofs(small(), Proof))
     assert said.startswith("twins (eval): the difference in output is ")
@@ -545,6 +546,7 @@ def test_a_network_that_fails_operator_by_operator_is_said_to(twins):
     assert "Where they part cannot be said: the network of twins raised AssertionError: only compiled (" in said
 
 
+@pytest.mark.slow
 def test_weights_in_another_layout_are_those_of_the_same_modules(twins, tmp_path):
     """Three projections in one matrix, as PyTorch's own attention has them: the whole has a counterpart, not a part."""
     torch = """

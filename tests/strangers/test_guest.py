@@ -65,6 +65,7 @@ def timeless(result):
 # Idle
 
 
+@pytest.mark.slow
 def test_an_idle_plugin_imports_next_to_nothing(stranger, core):
     stranger.makepyfile(test_plain=PLAIN)
     stranger.makepyfile(
@@ -125,6 +126,7 @@ def test_what_pytest_tells_of_itself_names_ours(stranger, run, monkeypatch, opti
     assert not result.stderr.lines
 
 
+@pytest.mark.slow
 def test_a_strict_project_runs_and_collects_as_without_us(stranger, run):
     stranger.makeini(STRICT)
     stranger.makepyfile(test_plain=PLAIN)
@@ -155,6 +157,7 @@ def test_plain_benchmarks_behave_as_without_us(stranger, run, arguments):
     assert told[0] == told[1]
 
 
+@pytest.mark.slow
 def test_records_of_plain_benchmarks_are_stored_as_without_us(stranger, run):
     """Where a test of ours is collected beside them and left out, and where it is measured."""
     stranger.makepyfile(test_both=OURS + PLAIN)

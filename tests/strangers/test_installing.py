@@ -49,6 +49,7 @@ def test_an_empty_folder_and_the_core_alone_measure_and_read(stranger, core):
     told.stderr.fnmatch_lines(["fwbench: figures and the page need *`pip install 'fwbench[[]report]'`*"])
 
 
+@pytest.mark.slow
 def test_the_study_of_three_frameworks_skips_what_is_missing(stranger, core):
     outcome = stranger.run(core, "-m", "pytest", *SUITE, "--fwbench-study=simple-cnn", "-rs")
     outcome.assert_outcomes(skipped=3, deselected=outcome.parseoutcomes().get("deselected"))
@@ -83,6 +84,7 @@ def test_missing_packages_of_data_are_told_in_a_sentence(stranger, core):
     )
 
 
+@pytest.mark.slow
 def test_a_checkout_need_not_be_installed(outside, core, request):
     """As the README promises: an interpreter that has the packages and no fwbench, in a clone."""
     root = request.config.rootpath

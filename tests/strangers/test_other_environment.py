@@ -58,6 +58,7 @@ IMPORTED = """
 """
 
 
+@pytest.mark.slow
 def test_calls_in_the_other_environment(measured, stranger, tensorflow_alone, request):
     """A proof that was made here holds there, where PyTorch's network is not; and docs/your-model.md's Keras model.
 
@@ -123,6 +124,7 @@ def pair(stranger):
     return stranger
 
 
+@pytest.mark.slow
 def test_the_named_interpreter_proves_where_pytests_own_has_no_framework(pair, core):
     outcome = pair.run(core, "-m", "pytest", *ALONE, "-k", "test_pair", f"--fwbench-python=jax={sys.executable}")
     outcome.assert_outcomes(passed=1, deselected=1)
@@ -132,6 +134,7 @@ def test_the_named_interpreter_proves_where_pytests_own_has_no_framework(pair, c
     assert proved["key"]["versions"]["jax"]["jax"] == version("jax")
 
 
+@pytest.mark.slow
 def test_an_interpreter_without_the_other_framework_is_named_with_what_it_lacks(pair, tensorflow_alone):
     told = pair.run(sys.executable, "-m", "fwbench", "prove", "apart", "--python", f"tensorflow={tensorflow_alone}")
     assert told.ret == 4

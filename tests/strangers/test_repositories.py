@@ -95,6 +95,7 @@ def test_a_wrong_twin_has_numbers_and_no_speed_up(repository):
     assert "error: torch and jax do not compute the same in inference of tiny-gpt: outputs differ by" in output
 
 
+@pytest.mark.slow
 def test_weights_of_other_names_are_said_before_anything_is_timed_and_both_lanes_are(repository):
     repository.edit("mine/jax_gpt.py", "self.qkv", "self.joint")
     only = ("--benchmark-only", "-k", "speed and inference and length16", "--fwbench-fail=different")

@@ -91,6 +91,7 @@ def test_both_frameworks_take_the_same_first_steps(batch_size):
     assert jax_losses == pytest.approx(torch_losses, rel=BOUND)
 
 
+@pytest.mark.slow
 def test_both_frameworks_end_within_the_spread_between_seeds():
     accuracies = {lane: [fitted(lane, 64, seed)[1].top1 for seed in STUDY.settings["seed"]] for lane in LANES}
     means = [statistics.mean(accuracies[lane]) for lane in LANES]
@@ -193,6 +194,7 @@ def test_accumulated_gradients_make_the_whole_batchs_step(lane, mode):
         assert np.abs(accumulated[name] - weights[name]).mean() < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
 def test_rematerialisation_changes_no_result(lane, shallow):
     """Running statistics above all: a block that runs twice must count its batch once."""

@@ -77,6 +77,7 @@ def cases(tmp_path_factory):
     return {case.workload.lane: case for case in of_measurements(measured)}
 
 
+@pytest.mark.slow
 def test_each_network_is_a_lane_and_all_begin_with_the_same_weights(cases):
     assert list(cases) == ["torch:eager", "torch:fused", "torch:wrong"]
     parities = [case.measurements[0].parity for case in cases.values()]
@@ -85,6 +86,7 @@ def test_each_network_is_a_lane_and_all_begin_with_the_same_weights(cases):
     assert [parity["proof"]["state"] for parity in parities] == ["alone", "derived", "derived"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pair", "word"),
     [
@@ -97,6 +99,7 @@ def test_the_run_checks_each_pair(cases, pair, word):
     assert evidence(*(cases[lane] for lane in pair)).word == word
 
 
+@pytest.mark.slow
 def test_the_answer_leaves_out_the_one_that_computes_something_else(cases):
     (answer,) = answers(list(cases.values()))
     assert {answer.fastest, answer.second} == {"torch:eager", "torch:fused"}

@@ -150,6 +150,7 @@ def test_a_training_step_is_the_users_network_with_its_loss_and_adam(row):
 
 
 # Inductor's kernels take a C++ compiler half a minute of a language model: these have of one what is fwbench's matter.
+@pytest.mark.slow
 @named([model("Tagger", TOKENS, axes={"length": 16}, output="logits")])
 def test_compiling_changes_no_output(row):
     compiled = built(row, lane="torch-compile")
@@ -157,6 +158,7 @@ def test_compiling_changes_no_output(row):
     assert compiled.fingerprint().operators["embedding"]
 
 
+@pytest.mark.slow
 @named([model("Bigram", inputs.tokens(16, vocabulary=1000)), model("Head", {"x": VECTOR}, classes=3)])
 def test_compiling_changes_no_training_step(row):
     """With weights that are tied, and with an input that has a name."""

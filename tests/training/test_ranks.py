@@ -25,7 +25,7 @@ def measure():
     workers.close()
 
 
-@pytest.mark.parametrize("lane", ["torch", "jax"])
+@pytest.mark.parametrize("lane", [pytest.param("torch", marks=pytest.mark.slow), "jax"])
 def test_every_stage_of_a_training_step_runs_over_two_ranks(measure, lane):
     found = measure(Workload(lane, "mlp", "train_step", 4, devices=2), SHORT)
     assert found.failure is None
@@ -37,6 +37,7 @@ def test_every_stage_of_a_training_step_runs_over_two_ranks(measure, lane):
     assert communication.value if lane == "torch" else communication.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lane", ["torch", "jax"])
 def test_a_fit_over_two_ranks_is_that_of_one(measure, lane):
     workload = Workload(lane, "mlp", "fit", 64, data="digits", accumulate=2)

@@ -34,7 +34,9 @@ def outputs(program, steps):
 
 
 @pytest.mark.parametrize("mode", ["inference", "train_step"])
-@pytest.mark.parametrize("lane", ["torch", "torch-compile", "jax", TENSORFLOW, XLA])
+@pytest.mark.parametrize(
+    "lane", ["torch", pytest.param("torch-compile", marks=pytest.mark.slow), "jax", TENSORFLOW, XLA]
+)
 def test_relocated_programs_compute_the_same(lane, mode):
     workload = Workload(lane, "cnn", mode, batch_size=4)
     moved = built(workload)

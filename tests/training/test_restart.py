@@ -188,7 +188,7 @@ def checked(workload):
     [
         ("mlp", "inference"),
         ("cnn", "inference"),
-        ("mobilenet_v3_small", "inference"),
+        pytest.param("mobilenet_v3_small", "inference", marks=pytest.mark.slow),
         ("mlp", "train_step"),
         ("cnn", "train_step"),
     ],

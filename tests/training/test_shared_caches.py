@@ -33,6 +33,7 @@ class Keeping(Workers):
         return {**super().job(workload, protocol), "keep": True}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 @pytest.mark.parametrize(
     "workload",
@@ -64,6 +65,7 @@ def test_a_later_run_loads_the_same_program(workload, tmp_path):
     assert own[1].items() <= own[0].items()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_each_measurement_compiles_and_rounds_load(tmp_path):
     caches = tmp_path / "caches"
@@ -92,6 +94,7 @@ def test_each_measurement_compiles_and_rounds_load(tmp_path):
     assert not any("step" in name for name in programs(caches) if name not in compiled)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 @pytest.mark.parametrize("cold", [[], [MODEL]], ids=["shared", "cold"])
 def test_a_warm_start_loads_what_the_first_process_has_compiled(tmp_path, monkeypatch, cold):

@@ -62,6 +62,7 @@ def test_tensorflow_takes_the_same_steps(lane, model, optimizer):
     assert losses[: STEPS - 1] == pytest.approx(expected[1:], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_compiled_torch_takes_the_same_steps():
     expected, *_ = trained(case("torch"))
     losses, *_ = trained(case("torch-compile"))

@@ -71,6 +71,7 @@ def stepped(program, steps):
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_it_takes_the_steps_of_the_eager_lane_in_one_graph(optimizer):
     """In float64, so that a wrong constant cannot hide in rounding; beyond the end of the schedule."""
@@ -96,6 +97,7 @@ def test_it_takes_the_steps_of_the_eager_lane_in_one_graph(optimizer):
     assert whole.forward_flops() == eager.forward_flops() > 0
 
 
+@pytest.mark.slow
 def test_it_starts_again_from_the_same_random_numbers_or_from_others():
     program, start = built(RANDOM)
     first = stepped(program, 3)
@@ -105,6 +107,7 @@ def test_it_starts_again_from_the_same_random_numbers_or_from_others():
     assert stepped(program, 3) != first
 
 
+@pytest.mark.slow
 def test_epochs_in_it_are_those_of_the_eager_lane():
     rng = np.random.default_rng(0)
     batches = [(rng.random((BATCH, 784), np.float32), rng.integers(0, 10, BATCH, np.int32)) for _ in range(3)]

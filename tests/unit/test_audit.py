@@ -81,6 +81,7 @@ def test_each_pair_has_its_verdict_in_the_table(repository, tmp_path, capsys):
     assert capsys.readouterr().out == "4 pairs: 1 same, 1 different, 2 not runnable\n"
 
 
+@pytest.mark.slow
 def test_files_of_a_difference_are_named_from_the_pairs_folder(repository, tmp_path, capsys):
     broken = repository("port", "def net(x):\n    raise ValueError('no such shape')\n")
     given = tmp_path / "list.toml"

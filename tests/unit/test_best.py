@@ -260,6 +260,7 @@ def loaded_suites():
     return found
 
 
+@pytest.mark.slow
 def test_unchanged_suites_under_the_self_tests_load_fail_once_in_a_hundred_at_most():
     suites = loaded_suites()
     failed = 0

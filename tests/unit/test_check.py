@@ -297,6 +297,7 @@ def test_the_ceilings_are_told_in_each_precision():
     assert list(judging.ceilings([measured()])) == []
 
 
+@pytest.mark.slow
 def test_a_lane_in_another_arithmetic_is_found_by_a_real_worker(monkeypatch):
     """The harness's own lane computes in float32 whatever it is asked for."""
     monkeypatch.setattr(check, "_TIMED", dataclasses.replace(check._TIMED, warmup_time=0.0, max_time=0.05))

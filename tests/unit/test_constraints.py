@@ -49,6 +49,7 @@ def test_jax_and_its_plugin_are_of_one_version(python):
     assert {pinned[name] for name in ("jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt")} == {pinned["jax"]}
 
 
+@pytest.mark.slow
 def test_what_is_pinned_for_a_python_can_be_installed_in_it():
     refused = []
     for name, version in pins().items():

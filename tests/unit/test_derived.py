@@ -93,6 +93,7 @@ def in_this_process():
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_it_computes_what_the_network_computes(tmp_path):
     model = described()
     with in_this_process():

@@ -310,6 +310,7 @@ print(json.dumps([here.to_json(), found.to_json()]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the library that stands for NVML is built on Linux")
 @pytest.mark.parametrize(
     ("counted", "heat", "seen_hot"),

@@ -299,10 +299,11 @@ def test_a_server_that_hangs_while_it_imports_a_framework_is_given_up(harness, m
     ("number", "kind", "sentence"),
     [
         (signal.SIGKILL, "crashed", "the worker was killed by SIGKILL"),
-        (
+        pytest.param(
             signal.SIGSTOP,
             "timed_out",
             r"no result within the deadline of [\d.]+ s; the worker was killed during compile",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -800,6 +801,7 @@ def test_the_load_of_a_killed_selftest_ends_with_it(folder):
 # Nothing at all
 
 
+@pytest.mark.slow
 def test_ten_workers_in_a_row_leave_nothing(harness, folder):
     assert harness.works
 
@@ -1057,6 +1059,7 @@ def limit(size):
 """
 
 
+@pytest.mark.slow
 def test_sigkill_of_pytest_loses_no_measurement_and_repeats_none(stored):
     command = [sys.executable, "-m", "pytest", *ONLY]
     process = subprocess.Popen(command, cwd=stored.path, stdout=subprocess.DEVNULL)
@@ -1079,6 +1082,7 @@ def test_sigkill_of_pytest_loses_no_measurement_and_repeats_none(stored):
     assert tried == [1] or slowed(Measurement.from_json(after[1]))
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_while_measuring_ends_the_run_and_keeps_what_was_measured(stored):
     stored.makeconftest(
         LIMITED

@@ -134,6 +134,7 @@ def test_each_side_has_its_own_revisions_modules(make):
     repository.against("HEAD~1", "-k", "plain-net").stdout.fnmatch_lines([CHANGED])
 
 
+@pytest.mark.slow
 def test_a_module_that_the_revision_has_not_is_new(make):
     repository = make()
     repository.commit()

@@ -1,4 +1,4 @@
-"""Which Python `make` sets `.venv` up with, on machines made up for the purpose."""
+"""The Python that `make` sets `.venv` up with, on machines made up for the purpose, and what it then runs."""
 
 import shutil
 import subprocess
@@ -159,9 +159,14 @@ def test_the_tests_are_run_with_tensorflow_beside_the_others(tmp_path, gpu):
     assert installed[1] == ("v", '".[tensorflow]"')
     assert sorted(installed[2:]) == [("v", f"lanes/{lane}") for lane in lanes]
     # Each folder whose tests import the frameworks has processes of its own, which grow with every test.
-    assert [[part for part in run.split() if part.startswith(("tests/", "engines", "lanes"))] for run in runs] == [
+    folders = [
         ["tests/strangers", "tests/unit", "tests/ext", "engines"],
         ["lanes"],
         ["tests/training"],
         ["tests/correctness"],
     ]
+    told = [[part for part in run.split() if part.startswith(("tests/", "engines", "lanes"))] for run in runs]
+    assert told == folders
+    # The slow ones, too.
+    _, all_runs = done_by(tmp_path, "test-all", "ARGS=-x", gpu=gpu)
+    assert all_runs == [f'{run.rstrip()} -x -m "slow or not slow"' for run in runs]

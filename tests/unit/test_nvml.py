@@ -413,6 +413,7 @@ def run(variables, lane="noop", model="noop", window=0.0):
     return told(variables, code)
 
 
+@pytest.mark.slow
 def test_a_run_measures_memory_and_energy_of_the_gpu(nvml_stub):
     machine, measured = run(nvml_stub(processes=f"own:{2**29}", energy_step=0.01, power=250), window=1.0)
     assert (machine["device"], machine["accelerator"]) == ("gpu", "NVIDIA H100 80GB HBM3")
@@ -430,6 +431,7 @@ def test_a_power_limit_that_was_changed_makes_another_machine(nvml_stub):
     assert in_words(mismatches(before, after)) == "power_limit differs: 700.0 W in the baseline, 500.0 W here"
 
 
+@pytest.mark.slow
 def test_in_a_container_that_hides_it_a_processs_memory_is_absent_and_says_why(nvml_stub):
     for hidden in ("own:0", f"4000000:{2**29}"):
         _, measured = run(nvml_stub(processes=hidden))
@@ -444,6 +446,7 @@ def test_a_run_falls_back_to_the_cpu_where_the_driver_is_silent(nvml_stub):
     assert measured["failure"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not versions(("torch",)), reason="torch is not installed")
 def test_a_framework_that_cannot_use_the_gpu_fails_with_one_sentence_and_no_numbers(nvml_stub):
     _, measured = run(nvml_stub(), "torch", "mlp")

@@ -102,6 +102,7 @@ def measured(tmp_path_factory, run, project):
     return (folder / "told.txt").read_text(), folder / "base.json"
 
 
+@pytest.mark.slow
 def test_a_packages_lane_is_measured_beside_our_own(measured):
     told, saved = measured
     records = {record["name"]: record for record in json.loads(saved.read_text())["benchmarks"]}
@@ -118,6 +119,7 @@ def test_a_packages_lane_is_measured_beside_our_own(measured):
     assert any(line.split()[:4] == ["mlp", "inference", "8", "numpy"] for line in told.splitlines())
 
 
+@pytest.mark.slow
 def test_a_packages_lane_is_in_the_report(run, measured, tmp_path):
     _, saved = measured
     run("fwbench", "report", saved, "--out", tmp_path, "--format", "html,csv")
@@ -141,6 +143,7 @@ def gate(measured):
     return (*FAST, "--fwbench-gate", f"--benchmark-compare={saved}", "-k", "numpy and inference")
 
 
+@pytest.mark.slow
 def test_a_packages_lane_is_proved_and_gated(run, project, measured, gate):
     _, saved = measured
     # Of the suite's own networks the model has two more, and proofs of their own.
@@ -174,6 +177,7 @@ def bare_python(tmp_path):
     return python
 
 
+@pytest.mark.slow
 def test_a_packages_lane_plays_a_duet(run):
     told = run(
         "pytest",
@@ -193,6 +197,7 @@ def test_a_packages_lane_is_listed_with_its_package(run):
     assert numpy["found"].endswith("; the lane comes from numpy-lane 0.1")
 
 
+@pytest.mark.slow
 def test_a_suites_model_is_measured_in_a_packages_lane_only_when_asked_for(run, project):
     (project / "test_speed.py").write_text(SPEED.replace(', lanes=["torch", "numpy"]', ""))
     try:
@@ -205,6 +210,7 @@ def test_a_suites_model_is_measured_in_a_packages_lane_only_when_asked_for(run, 
     assert "torch" not in asked
 
 
+@pytest.mark.slow
 def test_an_interpreter_without_the_package_skips_its_lane_with_the_reason_and_passes_no_gate(run, gate, bare_python):
     told = run("pytest", *gate, "-rs", f"--fwbench-python=numpy={bare_python}", code=4)
     skipped, _, judged = told.partition("fwbench: gate")

@@ -123,11 +123,15 @@ SUMMARY_SCHEMA = jsonschema.Draft202012Validator(
 )
 
 
-def duet(folder, *arguments):
-    """The kinds and notes of a duet's findings by benchmark, and the outcomes of its tests."""
+def duet(folder, *arguments, begun=("-m", "pytest")):
+    """The kinds and notes of a duet's findings by benchmark, and the outcomes of its tests.
+
+    Args:
+        begun: the words between the interpreter and pytest's options.
+    """
     summary, junit = folder / "summary.json", folder / "junit.xml"
     options = (*ALONE, "-q", "--benchmark-only", f"--fwbench-summary={summary}", f"--junitxml={junit}", *arguments)
-    done = ran(folder, sys.executable, "-m", "pytest", *options)
+    done = ran(folder, sys.executable, *begun, *options)
     assert summary.exists(), done.stdout + done.stderr
     outcome = json.loads(summary.read_text())
     SUMMARY_SCHEMA.validate(outcome)
@@ -157,12 +161,14 @@ def changed(repository):
     ran(repository, "git", "checkout", "-q", ".")
 
 
+@pytest.mark.slow
 def test_a_slower_call_fails_its_test(changed):
     assert changed.found["test_nap"]["latency"][0] == "regressed"
     assert changed.tests["test_nap"] == "failure"
     assert changed.code == 1
 
 
+@pytest.mark.slow
 def test_what_pytest_codspeed_would_measure_as_a_whole_takes_turns(changed):
     """Also each of several tests of one function; and one that base has not is run, and measured, in the usual way."""
     for name in ("test_marked[1]", "test_marked[2]"):
@@ -201,23 +207,27 @@ def test_a_marked_test_is_a_benchmark_where_pytest_codspeed_is_installed(pyteste
         assert (calls == [run]) is ("async" in source)
 
 
+@pytest.mark.slow
 def test_unchanged_calls_pass(changed):
     for name in ("TestGroup::test_same[1]", "TestGroup::test_same[2]", "test_arranged"):
         assert changed.found[name]["latency"][0] in ("unchanged", "inconclusive")
         assert changed.tests[name.rpartition("::")[2]] == "passed"
 
 
+@pytest.mark.slow
 def test_what_fails_in_head_fails_here_and_a_test_that_kills_its_process_spares_the_others(changed):
     assert changed.found["test_wrong"][""][0] == changed.found["test_dies"][""][0] == "failed"
     assert "exit code 7" in changed.found["test_dies"][""][1]
     assert changed.tests["test_wrong"] == changed.tests["test_dies"] == "failure"
 
 
+@pytest.mark.slow
 def test_what_base_has_not_is_new_and_measured_in_the_usual_way(changed):
     assert changed.found["test_new"][""][0] == "new"
     assert changed.tests["test_new"] == "passed"
 
 
+@pytest.mark.slow
 def test_what_cannot_take_turns_is_told_and_measured_in_the_usual_way(changed):
     for name in ("test_one_round", "test_unused"):
         assert name not in changed.found
@@ -225,11 +235,13 @@ def test_what_cannot_take_turns_is_told_and_measured_in_the_usual_way(changed):
         assert changed.tests[name] == "passed"
 
 
+@pytest.mark.slow
 def test_what_is_skipped_or_has_no_benchmark_is_left_alone(changed):
     assert changed.tests["test_skips"] == changed.tests["test_without"] == "skipped"
     assert not {"test_skips", "test_without"} & changed.found.keys()
 
 
+@pytest.mark.slow
 def test_pairs_are_kept_and_taken_again(changed, repository):
     """They lie in the run's journal, as those of workloads do."""
     (journal,) = (repository / ".benchmarks" / "journal").iterdir()
@@ -243,6 +255,7 @@ def test_pairs_are_kept_and_taken_again(changed, repository):
         kept.pair(without)
 
 
+@pytest.mark.slow
 def test_of_a_base_whose_pytest_does_not_begin_all_is_new(tmp_path):
     tests = "".join(f"def test_{number}(benchmark):\n    benchmark(int)\n\n\n" for number in range(20))
     folder = committed(tmp_path, tests, SETTINGS + 'addopts = "--no-such-option"\n')
@@ -254,6 +267,7 @@ def test_of_a_base_whose_pytest_does_not_begin_all_is_new(tmp_path):
     assert found.code == 4
 
 
+@pytest.mark.slow
 def test_a_module_of_head_in_base_ends_the_run(repository, tmp_path):
     """As of a package that was installed from the working tree in a way that no search path shows."""
     hidden = tmp_path / "hidden"

@@ -160,6 +160,7 @@ def test_our_benchmarks_are_in_pytest_benchmarks_tables_where_these_are_asked_fo
     assert len(saved(suite)["benchmarks"]) == 4
 
 
+@pytest.mark.slow
 def test_group_by_histogram_and_profile_of_pytest_benchmark_work(suite):
     # What draws histograms does not survive that pytester unloads it.
     result = in_own_process(
@@ -175,6 +176,7 @@ def test_group_by_histogram_and_profile_of_pytest_benchmark_work(suite):
     assert list(suite.path.glob("plot*.svg"))
 
 
+@pytest.mark.slow
 def test_compare_with_a_saved_run(suite):
     run(suite, "--benchmark-only", "--benchmark-autosave", *FAST)
     result = run(suite, "--benchmark-only", "--benchmark-compare", *FAST)
@@ -311,6 +313,7 @@ def test_weights_that_cannot_be_had_end_the_run_with_the_sentence_of_whoever_fet
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--benchmark-autosave", "--benchmark-json=x.json"])
 def test_a_parallel_run_that_would_save_nothing_fails_and_says_why(suite, option):
     result = in_own_process(suite, "-n1", option)
@@ -318,6 +321,7 @@ def test_a_parallel_run_that_would_save_nothing_fails_and_says_why(suite, option
     result.stdout.fnmatch_lines([f"*{option.partition('=')[0]} cannot work with -n*leave out -n*"])
 
 
+@pytest.mark.slow
 def test_parallel_runs_smoke_the_benchmarks(suite):
     in_own_process(suite, "-n2").assert_outcomes(passed=3)
 
@@ -336,6 +340,7 @@ def test_ids_and_markers_select(shipped, without_gpu):
     assert len(collected("-m", "torch-compile", "--fwbench-profile=paper")) == 6 * 4
 
 
+@pytest.mark.slow
 def test_another_interpreter_measures(suite, without_gpu, tmp_path):
     """Its own versions and its own path are on the record."""
     wrapper = tmp_path / "python"

@@ -224,6 +224,7 @@ def test_bad_input_is_one_sentence_and_exit_4(programs, arguments, sentence):
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
 
 
+@pytest.mark.slow
 def test_a_timed_record_is_a_baseline_too(suite, programs, planted):
     planted.adds = ALL
     run(suite, "--benchmark-only", "--benchmark-json=timed.json", "--benchmark-max-time=0", "--benchmark-min-rounds=5")
@@ -233,6 +234,7 @@ def test_a_timed_record_is_a_baseline_too(suite, programs, planted):
     result.stdout.fnmatch_lines(["to accept these programs, make this run's journal the baseline: *"])
 
 
+@pytest.mark.slow
 def test_programs_for_a_gpu_that_is_not_here_are_held_to_that_gpus(suite, programs):
     assert programs(ALL, "--fwbench-programs-only=a100").ret == 0
     (journal,) = suite.path.glob(".benchmarks/journal/*.jsonl")

@@ -506,6 +506,7 @@ def false_alarms(processes):
     return failed / len(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_unchanged_suites_under_the_self_tests_load_fail_once_in_a_hundred_at_most(processes):
     assert false_alarms(processes) <= 0.01
@@ -569,6 +570,7 @@ def unchanged_beside_load(processes, suites=300):
     return failed / suites
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 3])
 def test_programs_whose_threads_wait_for_each_other_fail_once_in_a_hundred_at_most(processes):
     assert unchanged_beside_load(processes) <= 0.01

@@ -65,6 +65,7 @@ def test_otherwise_nothing_is_named(differences):
     assert together(compared({"torch": differences}), 0.02) == []
 
 
+@pytest.mark.slow
 def test_unchanged_benchmarks_are_hardly_ever_slower_together():
     """Pairs with the heavy tails of a shared machine, in two lanes of eight benchmarks: expected are two or fewer."""
     rng = np.random.default_rng(5)

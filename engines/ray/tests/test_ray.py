@@ -57,6 +57,7 @@ def installed(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ["PYTHONPATH"], str(PACKAGE), str(told.parent)]))
 
 
+@pytest.mark.slow
 def test_two_pretended_accelerators_and_a_worker_that_is_killed(suite, installed, tmp_path, monkeypatch):  # noqa: F811
     """Nothing is lost, never do two measure on one device, all stays on this machine, and nothing is left."""
     if os.cpu_count() < 2:

@@ -76,6 +76,7 @@ def play(lane):
         print(framework.unavailable(Workload(lane, asked.name, mode, 2, "bf16"), asked))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lane", ["keras-jax", "keras-torch"])
 def test_a_lane_by_itself(path, lane):
     variables = {**os.environ, **LANES[lane].variables(2, "cpu"), **LANES[lane].cached(path)}
@@ -89,6 +90,7 @@ def test_a_lane_by_itself(path, lane):
     ], done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_holds_them_against_tensorflow(path, ran):
     rows, _, said = ran(BENCHMARKS, path=[path])
     evidence = {(row[0], row[3]): row[-1] for row in rows if row[3] != "tensorflow"}

@@ -11,6 +11,7 @@ pytest.importorskip("openvino")
 from openvino_lane.adapter import FRAMEWORK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cnn", "vit_b_16"])
 def test_outputs_are_pytorchs(agrees, name):
     agrees(FRAMEWORK, "openvino", name)

@@ -23,6 +23,7 @@ def as_in_a_worker(monkeypatch):
     plugins.leave_out()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cnn", "mobilenet_v3_small"])
 def test_outputs_are_pytorchs(agrees, name):
     agrees(FRAMEWORK, "torchax", name)
@@ -48,6 +49,7 @@ def test_speed(fwbench_measure):
 """
 
 
+@pytest.mark.slow
 def test_a_run_checks_it(ran):
     rows, _, said = ran(BENCHMARKS)
     assert [row[-1] for row in rows if "torchax" in row] == ["checked"], said

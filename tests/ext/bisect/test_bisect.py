@@ -422,6 +422,7 @@ def few_pairs(monkeypatch):
     monkeypatch.setattr(Pairs, "play", once)
 
 
+@pytest.mark.slow
 def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys, few_pairs):
     for times in (1, 40, 40):
         (tmp_path / "mine.py").write_text(NET.format(times=times))

@@ -384,6 +384,7 @@ def test_changes_near_each_other_are_one_and_others_stand_alone():
     assert list(Edits("\f\na = 1\n", "\f\na = 2\n").titles()) == ["line 2"]
 
 
+@pytest.mark.slow
 def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
     """A longer loop; four pairs are enough to see that the line is put back."""
     play, played = Series.play, []

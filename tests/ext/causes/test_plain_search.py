@@ -1,4 +1,7 @@
-"""`fwbench bisect` and `fwbench explain` of plain tests: a real repository, real processes; profiles of lines."""
+"""`fwbench bisect` and `fwbench explain` of plain tests: a real repository, real processes; profiles of lines.
+
+Each duet and each comparison of a search plays one pair.
+"""
 
 import functools
 import json
@@ -11,7 +14,8 @@ import pytest
 from fwbench.ext.causes.operators import changes, of_lines
 from fwbench.meters.sampling import sampled
 from fwbench.plugin.seat import Call
-from tests.unit.test_plain_duet import committed, duet, ran
+from tests.unit.shared import ONE_PLAIN_PAIR
+from tests.unit.test_plain_duet import SOURCE, committed, duet, ran
 
 SETTINGS = '[tool.pytest.ini_options]\npythonpath = ["src"]\n'
 BENCHMARKS = """
@@ -28,16 +32,19 @@ def test_nap(benchmark, n):
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """A repository of four commits; with the third a call takes three times as long."""
-    folder = committed(tmp_path_factory.mktemp("searched"), BENCHMARKS, SETTINGS)
+    # Long naps: the fastest of few then takes as long in each process.
+    long = SOURCE.replace("0.001", "0.01")
+    folder = committed(tmp_path_factory.mktemp("searched"), BENCHMARKS, SETTINGS, long)
     source = folder / "src" / "words.py"
-    for subject, before, after in (("two", "return 2", "return 3"), ("three", "0.001", "0.003"), ("four", "3", "4")):
+    for subject, before, after in (("two", "return 2", "return 3"), ("three", "0.01", "0.03"), ("four", "3", "4")):
         source.write_text(source.read_text()[::-1].replace(before[::-1], after[::-1], 1)[::-1])
         ran(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", subject)
     return folder
 
 
 def fwbench(folder, *arguments):
-    return ran(folder, sys.executable, "-m", "fwbench", *arguments)
+    code = f"{ONE_PLAIN_PAIR}\nimport sys\nfrom fwbench.commands.cli import main\n\nsys.exit(main())"
+    return ran(folder, sys.executable, "-c", code, *arguments)
 
 
 @pytest.mark.slow
@@ -49,6 +56,7 @@ def test_the_commit_that_made_a_plain_test_slower_is_found(repository):
     assert "(three): +1" in slower
 
 
+@pytest.mark.slow
 def test_the_line_that_made_a_plain_test_slower_is_found_with_the_function_where_the_time_goes(repository):
     done = fwbench(repository, "explain", "HEAD~2", "HEAD", "--test=bench/test_words.py::test_nap[2]")
     assert done.returncode == 0, done.stderr
@@ -57,6 +65,7 @@ def test_the_line_that_made_a_plain_test_slower_is_found_with_the_function_where
     assert rows[2].endswith("nap (src/words.py:5)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("test", "words"),
     [
@@ -111,7 +120,8 @@ def cold(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_slower_first_call_and_more_memory_fail_a_gate(cold):
-    run = duet(cold, "--fwbench-against=HEAD~3", "--fwbench-fail=first_call:20%,compile_time:20%")
+    begun = ("-c", f"{ONE_PLAIN_PAIR}\nimport sys\n\nimport pytest\n\nsys.exit(pytest.main())")
+    run = duet(cold, "--fwbench-against=HEAD~3", "--fwbench-fail=first_call:20%,compile_time:20%", begun=begun)
     # A plain test has no such time, and that is said.
     (note,) = run.notes
     assert note.startswith("compile_time was not compared")
@@ -141,6 +151,7 @@ def test_the_line_that_needs_more_memory_is_found(cold):
     assert "comes from src/words.py, line 12: it is gone with that" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_metric_of_workloads_is_refused_with_those_of_plain_tests(cold):
     done = fwbench(cold, "bisect", "HEAD~2..HEAD", "--test=bench/test_words.py::test_load", "--metric=compile_time")
     assert done.returncode == 4

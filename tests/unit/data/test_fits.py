@@ -30,6 +30,7 @@ def fit(workers, protocol):
     return measure
 
 
+@pytest.mark.slow
 def test_both_frameworks_train_on_mnists_files(fit, mnist_folder):
     torch, jax = (fit(lane, batch_size=64, data="mnist", data_path=str(mnist_folder), epochs=2) for lane in LANES)
     for measurement in (torch, jax):
@@ -42,12 +43,14 @@ def test_both_frameworks_train_on_mnists_files(fit, mnist_folder):
     assert torch.training["losses"] == pytest.approx(jax.training["losses"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_files_that_are_missing_are_one_sentence(fit, tmp_path):
     failure = fit("jax", batch_size=64, data="mnist", data_path=str(tmp_path / "none")).failure
     assert (failure.kind, failure.stage) == ("error", "data")
     assert str(tmp_path / "none") in failure.message
 
 
+@pytest.mark.slow
 def test_images_come_from_loader_processes_that_end_with_the_training(fit, imagenet_folder):
     seen = []
 
@@ -63,6 +66,7 @@ def test_images_come_from_loader_processes_that_end_with_the_training(fit, image
     assert eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in seen))
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_leaves_no_loader(fit, imagenet_folder):
     seen = []
 

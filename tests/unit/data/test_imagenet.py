@@ -40,6 +40,7 @@ def digests(data):
     return [digest(data.batches("train", 4, epoch)) for epoch in (0, 1)] + [digest(data.batches("validation", 4))]
 
 
+@pytest.mark.slow
 def test_no_bit_depends_on_the_number_of_processes(open_small):
     expected = digests(open_small(seed=5))
     assert len(set(expected)) == 3
@@ -58,6 +59,7 @@ with open_data("imagenet-100", CATALOG["cnn"], path=sys.argv[1], seed=5, process
 """
 
 
+@pytest.mark.slow
 def test_another_process_sees_the_same_batches_and_needs_no_framework(open_small, imagenet_folder):
     command = [sys.executable, "-c", ELSEWHERE, str(imagenet_folder)]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
@@ -230,6 +232,7 @@ def test_what_to_install_is_said(monkeypatch, imagenet_folder):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 class TestProcesses:
+    @pytest.mark.slow
     def test_one_set_of_processes_serves_pass_after_pass(self, open_small):
         data = open_small(processes=2)
         assert loaders(os.getpid()) == []
@@ -248,12 +251,14 @@ class TestProcesses:
         assert len(others) == 2
         assert not set(others) & set(pids)
 
+    @pytest.mark.slow
     def test_two_open_iterators_do_not_disturb_each_other(self, open_small):
         data, expected = open_small(processes=1), open_small()
         pairs = list(zip(data.batches("train", 4), data.batches("train", 4, 1), strict=True))
         assert digest(first for first, _ in pairs) == digest(expected.batches("train", 4))
         assert digest(second for _, second in pairs) == digest(expected.batches("train", 4, 1))
 
+    @pytest.mark.slow
     def test_closing_halfway_leaves_no_process(self, open_small):
         data = open_small(processes=2)
         batches = data.batches("train", 4)
@@ -264,6 +269,7 @@ class TestProcesses:
         with pytest.raises(DataError, match="imagenet-100 was closed while"):
             list(batches)
 
+    @pytest.mark.slow
     def test_a_killed_process_is_reported_and_the_data_can_be_read_again(self, open_small):
         data = open_small(processes=2, prefetch=1)
         batches = data.batches("train", 4)

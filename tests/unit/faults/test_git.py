@@ -56,6 +56,7 @@ def ways(repository, word):
         yield lambda: RANGES.resolve(word, "HEAD", top, sys.executable)
 
 
+@pytest.mark.slow
 def test_where_git_refuses_the_repository_no_program_is_run(repository, program, fault, monkeypatch):
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
@@ -123,7 +124,7 @@ def unreadable_index(repository):
 @pytest.mark.parametrize(
     ("break_it", "quoted"),
     [
-        (missing_filter, "fatal: net.py: smudge filter large failed"),
+        pytest.param(missing_filter, "fatal: net.py: smudge filter large failed", marks=pytest.mark.slow),
         (lost_object, "error: unable to read sha1 file of net.py"),
         (unreadable_index, "index"),
     ],
@@ -203,9 +204,8 @@ def test_without_git_a_revision_is_one_sentence(repository, fault, monkeypatch):
 # A path with a line feed
 
 
-@pytest.mark.parametrize(
-    "name", ["line\nfeed", *(pytest.param(name, marks=pytest.mark.slow) for name in (" spaces ", "end\n"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["line\nfeed", " spaces ", "end\n"])
 def test_a_folder_of_any_name(repository, fault, name):
     moved = repository.folder / name
     repository.top.rename(moved)

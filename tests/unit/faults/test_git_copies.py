@@ -23,6 +23,7 @@ FAILING = """
     sides = {"""
 
 
+@pytest.mark.slow
 def test_explain_copies_what_git_would_commit_and_new_modules(repository, fault):
     top = repository.top
     repository.write(2)
@@ -46,6 +47,7 @@ def test_explain_copies_what_git_would_commit_and_new_modules(repository, fault)
     fault("the working tree is copied for explain", "`explain HEAD .` with an untracked .env and one of 300 MB")
 
 
+@pytest.mark.slow
 def test_an_untracked_file_that_head_needs_is_named(repository, fault, monkeypatch, folder):
     """And goes along once the user has named it to git, whose store of objects does not get it."""
     (repository.top / "data.bin").write_text("data")

@@ -57,13 +57,13 @@ OPERATIONS = {
 }
 # The working tree may be HEAD's.
 BASES = {"explain": "first"}
-CHEAP = {("commit --all", "duet"), ("--literal-pathspecs commit", "duet"), ("commit --all", "explain")}
+FAST = ("commit --all", "duet")
 
 
 @pytest.mark.parametrize(
     ("operation", "gate"),
     [
-        pytest.param(operation, gate, marks=() if (operation, gate) in CHEAP else pytest.mark.slow)
+        pytest.param(operation, gate, marks=() if (operation, gate) == FAST else pytest.mark.slow)
         for operation in OPERATIONS
         for gate in GATES
     ],

@@ -59,6 +59,7 @@ def test_a_few_calls_say_nothing(clock, calls):
     assert growth(clock, lambda calls: calls * MIB, calls=66).value == MIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "tried"),
     [

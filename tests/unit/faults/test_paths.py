@@ -84,10 +84,9 @@ def saved(folder):
     )
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind == "all that is odd" else pytest.param(kind, marks=pytest.mark.slow) for kind in ODD]
-)
-def test_a_run_is_measured_saved_and_reported(project, fault, kind):
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ODD)
+def test_a_run_is_measured_saved_and_read_by_every_command(project, fault, kind):
     folder, run = project(ODD[kind])
     suite = ("pytest", *ALONE, *FAST, "--benchmark-only", "--benchmark-autosave", "test_suite.py")
     code, output = run(*suite)
@@ -95,14 +94,6 @@ def test_a_run_is_measured_saved_and_reported(project, fault, kind):
     assert run("fwbench", "report", "--format=markdown,csv,latex")[0] == 0
     assert len(saved(os.path.join(folder, b".benchmarks"))) == 1
     fault(KIND, kind, output.splitlines()[-2])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ODD)
-def test_whatever_reads_its_records_and_tests_does_so(project, fault, kind):
-    folder, run = project(ODD[kind])
-    suite = ("pytest", *ALONE, *FAST, "--benchmark-only", "--benchmark-autosave", "test_suite.py")
-    assert run(*suite)[0] == 0
     code, output = run(*suite, "--fwbench-resume")
     assert code == 0
     assert "2 of 2 benchmarks taken from" in output

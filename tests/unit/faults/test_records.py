@@ -419,6 +419,7 @@ UNKNOWN = {
 }
 
 
+@pytest.mark.slow
 def test_what_this_fwbench_does_not_know_is_shown_under_its_own_name(tmp_path, fault):
     numbers = {"compute_ceiling": metric(1e11), "memory_bandwidth": metric(1e10), "model_flops": metric(1e8)}
     program = Fingerprint(form="HLO", digest="abc", operators={"add": 1}, flops=8.0, bytes_accessed=1e6)
@@ -535,6 +536,7 @@ def test_a_test_that_fails_again_has_failed_once(noops, monkeypatch, fault):
 TEXT = "text that is not UTF-8"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="variables are bytes")
 def test_variables_that_are_not_utf_8_make_records_that_can_be_read(noops, monkeypatch, fault):
     """In real processes; and a run with the same variables can be resumed and compared."""

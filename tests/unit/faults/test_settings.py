@@ -32,15 +32,21 @@ HERE = dataclasses.replace(machine(), device="cpu")
 LAST = HERE.cpus[-1]
 
 
-def measure(folder, network, lane=LANE.name, **threads):
+def measure(folder, *networks, lane=LANE.name, **threads):
+    """The measurement of each network, in processes of one server."""
     project = Project(folder, (folder,))
-    project.add([fwbench.Model("mine", **{LANES[lane].framework: network}, inputs=fwbench.normal(4))])
+    models = [
+        fwbench.Model(f"mine{number}", **{LANES[lane].framework: network}, inputs=fwbench.normal(4))
+        for number, network in enumerate(networks)
+    ]
+    project.add(models)
     workers = Workers(dataclasses.replace(HERE, **threads), "cpu", {}, project)
     try:
-        found = workers.measure(Workload(lane, "mine", batch_size=2), UNTIMED, lambda stage: None)
+        asked = [Workload(lane, model.name, batch_size=2) for model in models]
+        found = [workers.measure(workload, UNTIMED, lambda stage: None) for workload in asked]
     finally:
         workers.close()
-    assert found.failure is None, found.failure
+    assert [each.failure for each in found if each.failure] == []
     return found
 
 
@@ -62,7 +68,7 @@ def test_what_surrounds_a_process_is_read_after_its_last_call(mine, monkeypatch,
     mine.edits(statement, more="import os")
     if place == "constructor":
         mine.edits(more=f"import os\n{statement}")
-    found = measure(mine.path, "net:Net", threads=2)
+    (found,) = measure(mine.path, "net:Net", threads=2)
     assert found.settings[name] == value
     assert found.settings[CHANGED] == [name]
     said = found.settings["caution"]
@@ -71,7 +77,7 @@ def test_what_surrounds_a_process_is_read_after_its_last_call(mine, monkeypatch,
 
 
 def test_a_network_that_changes_nothing_is_cautioned_against_by_nothing(mine):
-    found = measure(mine.path, "net:Net")
+    (found,) = measure(mine.path, "net:Net")
     assert not {CHANGED, "caution"} & found.settings.keys()
 
 
@@ -147,61 +153,76 @@ def net():
 """
 
 
-def network(folder, lane, constructor="pass", forward="pass"):
+def network(folder, number, lane, constructor, forward):
     source, name = {"torch": (TORCH, "Net"), "jax": (JAX, "Net"), "tensorflow": (KERAS, "net")}[LANES[lane].framework]
-    (folder / "own.py").write_text(source.replace("CONSTRUCTOR", constructor).replace("FORWARD", forward))
-    return f"own:{name}"
+    text = source.replace("CONSTRUCTOR", constructor).replace("FORWARD", forward)
+    (folder / f"own{number}.py").write_text(text)
+    return f"own{number}:{name}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("lane", "constructor", "forward", "changed"),
-    [
-        ("torch", "torch.set_num_threads(1)", "pass", {"num_threads": 1}),
-        ("torch", "pass", "torch.set_num_threads(1)", {"num_threads": 1}),
+# By lane: what the constructor and the call do, and what is then changed. Without that it is whatever is told.
+SET = {
+    "torch": [
+        ("torch.set_num_threads(1)", "pass", {"num_threads": 1}),
+        ("pass", "torch.set_num_threads(1)", {"num_threads": 1}),
         (
-            "torch",
             "torch.get_num_interop_threads() == 3 or torch.set_num_interop_threads(3)",
             "pass",
             {"num_interop_threads": 3},
         ),
-        ("torch", "torch.backends.mkldnn.enabled = False", "pass", {"backends.mkldnn.enabled": False}),
-        ("torch", "pass", "torch.set_float32_matmul_precision('high')", {"float32_matmul_precision": "high"}),
-        ("torch", "torch.use_deterministic_algorithms(True)", "pass", {"deterministic_algorithms": True}),
-        ("torch", "torch.autograd.set_detect_anomaly(True)", "pass", {"anomaly_detection": True}),
-        ("torch", "pass", "torch.set_default_dtype(torch.float64)", {"default_dtype": "torch.float64"}),
-        ("torch-compile", "torch.set_num_threads(1)", "pass", {"num_threads": 1}),
-        ("jax", "jax.config.update('jax_enable_x64', True)", "pass", {"jax_enable_x64": True}),
+        ("torch.backends.mkldnn.enabled = False", "pass", {"backends.mkldnn.enabled": False}),
+        ("pass", "torch.set_float32_matmul_precision('high')", {"float32_matmul_precision": "high"}),
+        ("torch.use_deterministic_algorithms(True)", "pass", {"deterministic_algorithms": True}),
+        ("torch.autograd.set_detect_anomaly(True)", "pass", {"anomaly_detection": True}),
+        ("pass", "torch.set_default_dtype(torch.float64)", {"default_dtype": "torch.float64"}),
+    ],
+    "torch-compile": [("torch.set_num_threads(1)", "pass", {"num_threads": 1})],
+    "jax": [
+        ("jax.config.update('jax_enable_x64', True)", "pass", {"jax_enable_x64": True}),
         (
-            "jax",
             "pass",
             "jax.config.update('jax_default_matmul_precision', 'bfloat16')",
             {"jax_default_matmul_precision": "bfloat16"},
         ),
-        ("jax", "os.environ['XLA_FLAGS'] = '--xla_cpu_multi_thread_eigen=false'", "pass", None),
-        ("tensorflow", "tf.config.optimizer.set_jit(True)", "pass", {"optimizer.jit": "autoclustering"}),
-        ("tensorflow", "tf.config.threading.set_intra_op_parallelism_threads(1)", "pass", None),
-        ("tensorflow", "keras.config.set_floatx('float64')", "pass", {"floatx": "float64"}),
+        ("os.environ['XLA_FLAGS'] = '--xla_cpu_multi_thread_eigen=false'", "pass", None),
     ],
-)
-def test_what_a_framework_is_set_to_is_read_after_the_last_call(tmp_path, fault, lane, constructor, forward, changed):
-    found = measure(tmp_path, network(tmp_path, lane, constructor, forward), lane, threads=2)
-    changed = changed or {name: found.settings[name] for name in found.settings[CHANGED]}
-    assert set(changed) <= set(found.settings[CHANGED])
-    assert {name: found.settings[name] for name in changed} == changed
-    said = found.settings["caution"]
-    fault(KIND, f"{constructor if forward == 'pass' else forward} in a network of {lane}'s", said)
+    "tensorflow": [
+        ("tf.config.optimizer.set_jit(True)", "pass", {"optimizer.jit": "autoclustering"}),
+        ("tf.config.threading.set_intra_op_parallelism_threads(1)", "pass", None),
+        ("keras.config.set_floatx('float64')", "pass", {"floatx": "float64"}),
+    ],
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lane", ["torch", "torch-compile", "jax", "tensorflow", "tensorflow-xla"])
-@pytest.mark.parametrize("mode", ["inference", "train_step"])
-@pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
-def test_a_lane_itself_changes_no_setting_that_it_does_not_state(lane, mode, precision):
+@pytest.mark.parametrize("lane", SET)
+def test_what_a_framework_is_set_to_is_read_after_the_last_call(tmp_path, fault, lane):
+    statements = [(constructor, forward) for constructor, forward, _ in SET[lane]]
+    networks = [network(tmp_path, number, lane, *each) for number, each in enumerate(statements)]
+    records = measure(tmp_path, *networks, lane=lane, threads=2)
+    for found, (constructor, forward, expected) in zip(records, SET[lane], strict=True):
+        changed = expected or {name: found.settings[name] for name in found.settings[CHANGED]}
+        assert set(changed) <= set(found.settings[CHANGED])
+        assert {name: found.settings[name] for name in changed} == changed
+        said = found.settings["caution"]
+        fault(KIND, f"{constructor if forward == 'pass' else forward} in a network of {lane}'s", said)
+
+
+@pytest.mark.parametrize("precisions", [["fp32"], pytest.param(["fp64", "bf16"], marks=pytest.mark.slow)], ids="-".join)
+@pytest.mark.parametrize(
+    "lane", ["torch", pytest.param("torch-compile", marks=pytest.mark.slow), "jax", "tensorflow", "tensorflow-xla"]
+)
+def test_a_lane_itself_changes_no_setting_that_it_does_not_state(lane, precisions):
     workers = Workers(HERE, "cpu", {}, Project(PACKAGE.parent, ()))
+    asked = [
+        Workload(lane, "mlp", mode, 2, precision=precision)
+        for precision in precisions
+        for mode in ("inference", "train_step")
+    ]
     try:
-        found = workers.measure(Workload(lane, "mlp", mode, 2, precision=precision), UNTIMED, lambda stage: None)
+        found = [workers.measure(workload, UNTIMED, lambda stage: None) for workload in asked]
     finally:
         workers.close()
-    assert found.failure is None or found.failure.kind == "unavailable"
-    assert CHANGED not in found.settings
+    for each in found:
+        assert each.failure is None or each.failure.kind == "unavailable"
+        assert CHANGED not in each.settings

@@ -92,6 +92,7 @@ def test_a_storage_that_cannot_be_made_again_is_said_and_the_run_fails(noops, fa
     )
 
 
+@pytest.mark.slow
 def test_a_real_run_whose_storage_is_deleted_between_two_benchmarks_can_be_resumed(noops, fault):
     """In a process of its own."""
     noops.makeconftest(AFTER.format(size=1, what="shutil.rmtree('.benchmarks')"))

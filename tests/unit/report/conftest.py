@@ -16,6 +16,7 @@ from tests.unit.recorded import MACHINE, failed, fitted, measured, metric, plain
 from tests.unit.shared import once
 
 FORMATS = ",".join(_writers())
+ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).with_name("golden.json")
 NAMES = (
     "<script>alert(1)</script>",
@@ -33,8 +34,10 @@ NAMES = (
 _REPORT = """
 import sys
 from fwbench.commands.cli import main
+from tests.unit.report.conftest import few_pdfs
 
-assert main(["report", *sys.argv[1:]]) == 0
+with few_pdfs(1):
+    assert main(["report", *sys.argv[1:]]) == 0
 print(*sys.modules)
 """
 
@@ -45,7 +48,7 @@ def reported(tmp_path_factory):
 
     def write_report(folder):
         command = [sys.executable, "-W", "error", "-c", _REPORT, str(GOLDEN), "--out", str(folder / "out")]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         (folder / "imported").write_text(done.stdout.splitlines()[-1])
 

@@ -247,7 +247,7 @@ def test_what_a_library_prints_stays_out_of_the_messages():
 @pytest.mark.parametrize(
     "lanes",
     [
-        pytest.param(("torch", "torch-compile"), id="torch"),
+        pytest.param(("torch", "torch-compile"), id="torch", marks=pytest.mark.slow),
         pytest.param(("jax",), id="jax"),
         pytest.param(("tensorflow", "tensorflow-xla"), id="tensorflow", marks=needs_tensorflow),
     ],

@@ -163,6 +163,7 @@ def real(tmp_path, **changes):
     return sides
 
 
+@pytest.mark.slow
 @linux
 def test_real_processes_play(tmp_path):
     found = compare({FIXED: THRESHOLDS}, Pairs(*real(tmp_path), CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
@@ -174,6 +175,7 @@ def test_real_processes_play(tmp_path):
     assert found.described["head"]["versions"]["numpy"]
 
 
+@pytest.mark.slow
 @linux
 def test_each_workload_has_servers_of_its_own_where_these_cannot_fork(tmp_path, monkeypatch):
     monkeypatch.setattr(starting, "FORKS", False)
