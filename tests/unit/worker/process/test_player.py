@@ -42,7 +42,7 @@ def clock(monkeypatch):
 def player(program, extra=0.0):
     made = players.Player.__new__(players.Player)
     players.Turns.__init__(made, program.step, program.wait, extra)
-    made.program, made._batch_size = program, 2
+    made.program, made._samples = program, 2
     return made
 
 
