@@ -67,7 +67,7 @@ def test_no_convolution_no_setting(threads):
 def test_a_program_says_it_on_its_record(threads, monkeypatch, mode):
     model, adapter = CATALOG["mobilenet_v3_small"], frameworks.load(OWN["torch"].adapter)
     sizes = {"image_size": 32}
-    workload = Workload("torch", model.name, mode, 2, axes=sizes)
+    workload = Workload("torch", model.name, mode, 2, axes=tuple(sizes.items()))
     weights = canonical("drawn", model, adapter.weight_shapes(model, sizes), 0)
     told = []
     for count in ("1", "2"):
