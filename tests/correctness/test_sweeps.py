@@ -1,5 +1,7 @@
 """What few random inputs hold and few draws show: each number of a range, samples without anything, sizes, rates."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -163,6 +165,7 @@ RARE = "return self.head(x * {} if self.training else x)"
     ids=["PyTorch's generator", "Python's"],
 )
 def test_what_is_seldom_dropped_is_random_all_the_same(model, drawn):  # noqa: F811
+    random.seed(0)  # of other seeds one in twenty drops nothing
     built = model([(HEAD, RARE.format(drawn))])
     assert randomness.is_random(TorchSide(Case(built, mode="train")))
 
