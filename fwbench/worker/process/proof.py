@@ -84,7 +84,8 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     if not failure:
         spent = math.inf if patient else max(time.monotonic() - begun, _PLANTING) / 2
         power = _power(model, candidate, send, spent / len(modes_apart(model)))
-    further, largest = found.further, {}
+    further = found.further
+    largest: dict[str, Nearest] = {}
     for one in (*found.nearest, *further.nearest):
         largest[one.quantity] = max(largest.get(one.quantity, one), one, key=_beyond)
     return Proved(
