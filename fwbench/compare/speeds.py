@@ -95,7 +95,10 @@ def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]
     # From call to call, as a machine that becomes slow or fast moves all calls that follow.
     changes = np.concatenate([np.empty(0), *(np.abs(np.diff(calls)) for calls in processes)])
     more, less, size = max(
-        ((_within(changes, 0.8, size), _within(changes, 0.4, size), size) for size in _SIZES),
+        (
+            (_between(changes, 0.8 * size, 1.2 * size), _between(changes, 0.4 * size, 0.8 * size), size)
+            for size in _SIZES
+        ),
         key=lambda found: found[0] - found[1],
     )
     if more < max(1, _CHANGING * len(changes), 2 * less) or more - less < _SURE * math.sqrt(more + less):
@@ -104,17 +107,17 @@ def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]
     # Of fair draws with a share of slow calls p, a share of 2 p (1 - p) changes. A call that had to leave its CPU does
     # not compute for longer than another.
     share = (1 - math.sqrt(max(0.0, 1 - 2 * changing))) / 2
-    longer = [cpu - float(np.quantile(calls, 0.25)) for calls, cpu in zip(processes, computed, strict=True)]
-    if not statistics.median(longer) >= math.log1p(_COMPUTED * share * math.expm1(apart)):
+    known = [(calls, cpu) for calls, cpu in zip(processes, computed, strict=True) if not math.isnan(cpu)]
+    longer = [cpu - float(np.quantile(calls, 0.25)) for calls, cpu in known]
+    if not known or statistics.median(longer) < math.log1p(_COMPUTED * share * math.expm1(apart)):
         return ""
     return (
         f"its calls have two speeds, {_shown(apart)} apart, by call: have each do the same work, as with a fixed seed"
     )
 
 
-def _within(changes: NDArray[np.float64], from_: float, size: float) -> int:
-    """The number of changes of so many sizes, and up to 0.4 more."""
-    return int(((from_ * size <= changes) & (changes < (from_ + 0.4) * size)).sum())
+def _between(values: NDArray[np.float64], low: float, high: float) -> int:
+    return int(((low <= values) & (values < high)).sum())
 
 
 def _by_process(computed: Sequence[float], pairs: Sequence[Pair]) -> str:

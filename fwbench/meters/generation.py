@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fwbench.frameworks.contract import Program
 from fwbench.models import Model
 from fwbench.record.measurement import Metric
-from fwbench.record.workload import STATEFUL, Workload
+from fwbench.record.workload import Workload
 
 # The name of a call's median time, by mode.
 _TIMES = {"prefill": "time_to_first_token", "decode": "time_per_output_token"}
@@ -37,7 +37,7 @@ def generation(workload: Workload, model: Model, program: Program, metrics: Mapp
     return found
 
 
-def margins(workload: Workload, model: Model, output: NDArray[Any]) -> list[float]:
+def margins(model: Model, output: NDArray[Any]) -> list[float]:
     """The margin of each sequence's next token: its best logit less the second best, over the output's L2 length.
 
     Args:
@@ -47,7 +47,7 @@ def margins(workload: Workload, model: Model, output: NDArray[Any]) -> list[floa
         A number a sequence; none if the output is not one logit for each token that an input can hold.
     """
     vocabularies = {given.high for given in model.inputs.values() if given.draw == "integers"} - {1}
-    if workload.mode not in STATEFUL or output.ndim < 2 or output.shape[-1] not in vocabularies:
+    if output.ndim < 2 or output.shape[-1] not in vocabularies:
         return []
     last = output.reshape(len(output), -1, output.shape[-1])[:, -1]
     second, best = np.partition(last, -2)[:, -2:].T

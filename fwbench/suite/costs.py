@@ -39,7 +39,7 @@ def cost(workload: Workload, threads: int) -> Cost | None:
     # Compiling for a GPU takes as long on a machine without one.
     device = "gpu" if workload.target else workload.device
     # A lane from another package is assumed to compile as JAX does.
-    own = _own(workload)
+    own = workload.runner
     known = own if (device, own, "", mode) in table else "noop" if lane.internal else "jax"
     ready, call, sample = table.get((device, known, workload.model, mode)) or table[device, known, "", mode]
     call += sample * workload.samples * (_THREADS / threads if device == "cpu" else 1)
@@ -51,17 +51,12 @@ def cost(workload: Workload, threads: int) -> Cost | None:
 
 def once(workload: Workload) -> float:
     """Seconds that a lane's first benchmark in a precision spends for later ones: on ceilings, and on a slow probe."""
-    return _table().get((workload.device, _own(workload), "", "once"), (0.0,))[0]
+    return _table().get((workload.device, workload.runner, "", "once"), (0.0,))[0]
 
 
 def start(workload: Workload) -> float:
     """Seconds until a server of the workload's lane can fork processes: mostly its framework's import."""
     return 0.1 if LANES[workload.lane].internal else _start(LANES[workload.lane].framework, workload.device)
-
-
-def _own(workload: Workload) -> str:
-    """The lane's name without that of a network: `torch` for `torch:fused`."""
-    return workload.lane.partition(":")[0]
 
 
 def _start(what: str, device: str) -> float:

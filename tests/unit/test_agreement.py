@@ -10,7 +10,6 @@ from fwbench.meters.generation import margins
 from fwbench.meters.sketching import _all_folded, sketches_of
 from fwbench.models import CATALOG
 from fwbench.record.sketch import STEPS, UNIT
-from fwbench.record.workload import Workload
 from tests.unit.recorded import measured
 
 NAMES = [f"layer{n}.{kind}" for n in range(40) for kind in ("weight", "bias")]
@@ -160,9 +159,8 @@ def test_one_number_of_an_output_is_enough():
 
 def next_tokens(*outputs):
     """The agreement of lanes whose outputs are logits over the decoder's tokens."""
-    decode, decoder = Workload("torch", "decoder", "decode"), CATALOG["decoder"]
     lanes = [
-        lane(name, {"output": array}, mode="decode", margins=margins(decode, decoder, array))
+        lane(name, {"output": array}, mode="decode", margins=margins(CATALOG["decoder"], array))
         for name, array in zip(("torch", "jax"), outputs, strict=True)
     ]
     return agreement(*lanes)
@@ -189,7 +187,7 @@ def test_a_token_that_differs_is_a_difference_if_its_margin_is_above_one_and_a_h
         other[sequence, second] += 1e-9
         compared = next_tokens(LOGITS, other)
         assert compared.tokens[0] < 8
-        margin = margins(Workload("torch", "decoder", "decode"), CATALOG["decoder"], LOGITS)[sequence]
+        margin = margins(CATALOG["decoder"], LOGITS)[sequence]
         found.append((margin > 1.5 * compared.bound, compared.agrees))
     assert sorted(found) == [(False, True)] + 7 * [(True, False)]
 

@@ -85,6 +85,7 @@ def without_cpu_time(pairs, every):
 def test_processes_without_a_cpu_time_are_no_fast_ones(every):
     assert remark(without_cpu_time(pairs_of(steady, 24), every)) == ""
     assert (BY_PROCESS in remark(without_cpu_time(pairs_of(by_process, 24), every))) is (every > 1)
+    assert BY_CALL in remark(without_cpu_time(pairs_of(by_call, 24), every))
 
 
 def steady(rng, number, side):

@@ -22,7 +22,7 @@ from fwbench.models.weights import Weights, digest
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Metric, unavailable
 from fwbench.record.metrics import ERRORS
-from fwbench.record.workload import FORWARD, HARNESS_MODES, Workload
+from fwbench.record.workload import FORWARD, HARNESS_MODES, STATEFUL, Workload
 from fwbench.worker.process.building import starting_weights
 from fwbench.worker.process.job import Job
 
@@ -98,7 +98,7 @@ def sketch(
         feed()
         precision, exact = job.workload.precision, _exact(job)
         if job.workload.mode in FORWARD:
-            leads = margins(job.workload, job.model, program.output())
+            leads = margins(job.model, program.output()) if job.workload.mode in STATEFUL else []
             forward = of_inference(program, precision, _samples(job), job.first_output, exact)
             yield next(forward)
             yield next(forward) | ({"margins": leads} if leads else {})
