@@ -5,9 +5,11 @@ Each duet and each comparison of a search plays one pair.
 
 import functools
 import json
+import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -182,6 +184,23 @@ def test_samples_count_for_the_line_that_called_and_only_within_the_measured_fun
     assert by_function["nap"] > 0.03
     assert by_function["nap"] > 0.9 * sum(by_function.values())
     assert "arrange" not in by_function
+
+
+def test_a_sample_that_interrupts_another_counts_for_what_was_measured(monkeypatch):
+    samples = []
+
+    def read():
+        if sys._getframe(1).f_code.co_name == "sample":
+            samples.append(len(samples))
+            if len(samples) == 1:
+                signal.raise_signal(signal.SIGALRM)
+        return perf_counter()
+
+    perf_counter = time.perf_counter
+    monkeypatch.setattr("fwbench.meters.sampling.time", SimpleNamespace(perf_counter=read))
+    times = sampled(measured, measured.__code__, seconds=0.1)
+    assert len(samples) > 1
+    assert {function for function, *_ in times} <= {"nap", "measured"}
 
 
 def test_a_function_of_c_that_is_benchmarked_itself_has_a_name(monkeypatch):
