@@ -1,13 +1,13 @@
 """fwbench's calls of the decoder beside a plain loop written by hand: `decoder.md` and its data.
 
-    python docs/evidence/decoder.py          measures what decoder.jsonl lacks (about ten minutes on two cores)
+    python docs/evidence/decoder.py          measures what decoder.jsonl lacks (about a quarter of an hour on two cores)
     python docs/evidence/decoder.py --page   writes decoder.md from it
 
 Each row is a process in the environment of the lane's worker. The loop has the lane's network, weights and tokens, a
 cache of its own, and no fwbench: eager PyTorch under `torch.inference_mode`, `torch.compile`, or `jax.jit` with a
 donated state. Its position moves on with each call, as in generation, and is set back before each block of calls; a
 prompt always begins at 0. The cache has room for all calls of a block, and its size alone decides how much a call
-computes. Every call is waited for. Blocks of both take turns.
+computes. Every call is waited for. Short blocks of both take turns, A B B A, and each makes a ratio with its neighbour.
 """
 
 import copy
@@ -20,11 +20,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import numpy as np
 from lines import stored, table
+from scipy.stats import binom
 
 from fwbench import frameworks
 from fwbench.machine import machine, versions
@@ -39,8 +40,8 @@ DATA, PAGE = HERE.with_suffix(".jsonl"), HERE.with_suffix(".md")
 PLAYED = ("torch", "jax", "torch-compile")
 CALLS = (("prefill", 128), ("decode", 128), ("decode", 1024))
 BATCHES = (1, 8)
-# Blocks of each, the seconds of a block, and the most calls of a block: a cache of depth 128 has room for so many.
-BLOCKS, SECONDS, MOST = 20, 0.2, 120
+# Seconds of a row, the fewest blocks of each, and the seconds of a block.
+ROW, FEWEST, SECONDS = 25.0, 100, 0.02
 WARM = 3
 
 # A call, and what sets the position back.
@@ -124,9 +125,10 @@ def play(lane: str, mode: str, depth: int, batch: int) -> dict[str, Any]:
             seconds(loop, WARM)
         by_hand[1]()
         np.testing.assert_allclose(np.asarray(by_hand[0]()), program.output(), rtol=1e-3, atol=1e-4)
-        calls = min(MOST, math.ceil(SECONDS / seconds(by_hand, WARM)))
+        call = seconds(by_hand, WARM)
+        calls = math.ceil(SECONDS / call)
         blocks: dict[str, list[float]] = {name: [] for name in loops}
-        for number in range(BLOCKS):
+        for number in range(max(FEWEST, math.ceil(ROW / (2 * calls * call)))):
             for name in sorted(loops, reverse=number % 2 == 1):
                 blocks[name].append(float(f"{seconds(loops[name], calls):.4g}"))
     facts = {"cpu": machine().cpu, "threads": machine().threads, "versions": versions(("torch", "jax"))}
@@ -147,14 +149,20 @@ def measure() -> None:
             check=True,
         )
         line = json.loads(played.stdout.splitlines()[-1])
-        print(lane, mode, depth, batch, f"{ratio(line):.3f}", flush=True)
+        print(lane, mode, depth, batch, f"{median(ratios(line)):.3f}", flush=True)
         with DATA.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 
-def ratio(line: dict[str, Any]) -> float:
-    """The median time of our blocks over that of the loop's."""
-    return median(line["ours"]) / median(line["by_hand"])
+def ratios(line: dict[str, Any]) -> list[float]:
+    """The time of each of our blocks over that of the loop's neighbouring one, in order of size."""
+    return sorted(ours / by_hand for ours, by_hand in zip(line["ours"], line["by_hand"], strict=True))
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """The interval of 99 % of the median of ordered values, by the sign test."""
+    rank = max(0, int(binom.ppf(0.005, len(values), 0.5)) - 1)
+    return values[rank], values[-1 - rank]
 
 
 def page(lines: list[dict[str, Any]]) -> str:
@@ -162,10 +170,10 @@ def page(lines: list[dict[str, Any]]) -> str:
     rows = []
     for line in lines:
         times = (f"{1e3 * median(line[side]):.3g} ms" for side in ("ours", "by_hand"))
-        low, _, high = quantiles((a / b for a, b in zip(line["ours"], line["by_hand"], strict=True)), n=4)
+        low, high = interval(ratios(line))
         place = (line[name] for name in ("lane", "mode", "depth", "batch"))
-        rows.append((*place, *times, f"{ratio(line):.3f}", f"{low:.3f} to {high:.3f}"))
-    first, ratios = lines[0], list(map(ratio, lines))
+        rows.append((*place, *times, f"{median(ratios(line)):.3f}", f"{low:.3f} to {high:.3f}"))
+    first, largest = lines[0], max(median(ratios(line)) for line in lines)
     return f"""# The decoder beside loops written by hand
 
 Made by `python docs/evidence/decoder.py` on {first["cpu"]}, {first["threads"]} cores;
@@ -174,10 +182,10 @@ Made by `python docs/evidence/decoder.py` on {first["cpu"]}, {first["threads"]} 
 A row compares a call of [the decoder](../models.md#the-decoder) as fwbench measures it with one in a plain loop: the
 same network and weights in eager PyTorch under `torch.inference_mode`, in `torch.compile`, or in `jax.jit` with a
 donated state. Depth is the length of the prompt in `prefill`, and the number of steps in the cache in `decode`. Both
-take turns in one process, in {BLOCKS} blocks each. The ratio is that of the medians; *quartiles* are of the ratios of
-neighbouring blocks. The greatest ratio is {max(ratios):.3f}.
+take turns in one process, in {FEWEST} blocks or more of each. The ratio is the median over neighbouring blocks, with
+its interval of 99 %. The greatest ratio is {largest:.3f}.
 
-{table(("lane", "mode", "depth", "batch", "fwbench", "by hand", "ratio", "quartiles"), rows)}
+{table(("lane", "mode", "depth", "batch", "fwbench", "by hand", "ratio", "interval"), rows)}
 """
 
 

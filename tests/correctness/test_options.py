@@ -59,8 +59,9 @@ def test_a_users_own_flag_wins(monkeypatch):
     assert faster("cnn", "cpu") == {}
 
 
-def test_a_gpu_is_left_alone():
-    assert faster("cnn", "cuda") == {}
+@pytest.mark.parametrize(("model", "platform"), [("cnn", "cuda"), ("decoder", "cpu")])
+def test_a_gpu_and_what_gains_nothing_are_left_alone(model, platform):
+    assert faster(model, platform) == {}
 
 
 @pytest.mark.skipif(not known({FLAG: ""}), reason="this XLA has no YNNPACK")

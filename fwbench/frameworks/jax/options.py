@@ -13,7 +13,8 @@ from fwbench.record.workload import TRAINING, Workload
 # Switches YNNPACK off, which XLA otherwise uses for single products and convolutions on some processors: with YNNPACK
 # inference of ResNet-50 takes 1.2 to 1.4 times as long, of ViT-B/16 1.07 to 1.17 (jax 0.10.2 and 0.12.0, one Xeon).
 # Training keeps YNNPACK: it speeds up the gradients of ResNet-50's convolutions, and a step is 1.5 times as fast. fp64
-# keeps it, too: without it XLA computes convolutions by a scalar loop, and the small CNN takes 40 times as long.
+# keeps it, too: without it XLA computes convolutions by a scalar loop, and the small CNN takes 40 times as long. So
+# does the decoder, which would take 1.4 to 1.5 times as long for a step at batch 8 (jax 0.12.0).
 _FASTER = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
@@ -28,7 +29,7 @@ def faster(model: str, platform: str) -> dict[str, Any]:
 
     A user's own model gets none: it is compiled as `jax.jit` compiles it in the user's program.
     """
-    if platform != "cpu" or model not in CATALOG:
+    if platform != "cpu" or model not in CATALOG or CATALOG[model].state:
         return {}
     given = os.environ.get("XLA_FLAGS", "")
     return known({name: value for name, value in _FASTER.items() if name not in given})
