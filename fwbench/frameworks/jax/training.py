@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Ranks, Scores, Trainer
 from fwbench.frameworks.jax.flops import counted
-from fwbench.frameworks.jax.losses import loss_of
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
+from fwbench.frameworks.losses import Loss, loss_of
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.weights import Lazy, Weights, is_statistic
@@ -58,7 +58,7 @@ class TrainStep(Compiled, Trainer):
         self.optimizer = optax.adam(rate) if workload.optimizer == "adam" else optax.sgd(rate, momentum=MOMENTUM)
         self.settings |= {"optimizer": workload.optimizer, "mixed_precision": self.compute == jnp.bfloat16}
         self.key = jax.random.key(workload.seed)
-        self.criterion = loss_of(model)
+        self.criterion = criterion(model)
 
         parameters, rest = self._divided(self.devices.own(self.leaves))
         # Jitted to save time: one program instead of one for every shape.
@@ -245,6 +245,15 @@ def _zeros(tree: Any) -> Any:
     zeros = {dtype: np.zeros(1 + size, dtype) for dtype, size in sizes.items()}
     # Views begin at the second number: JAX would share an aligned buffer instead of copying it.
     return jax.tree.map(lambda array: zeros[array.dtype][1 : 1 + array.size].reshape(array.shape), tree)
+
+
+def criterion(model: Model) -> Loss:
+    """The model's loss, as `fwbench.frameworks.losses` describes it."""
+    own: dict[str, Loss] = {
+        "cross_entropy": lambda *given: optax.softmax_cross_entropy_with_integer_labels(*given).mean(),
+        "mse": lambda output, wanted: jnp.square(output - wanted).mean(),
+    }
+    return loss_of(model, "jax", own, jnp.asarray)
 
 
 def _rank(logits: jax.Array, labels: jax.Array) -> jax.Array:

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
+from fwbench.frameworks.losses import Loss, loss_of
 from fwbench.frameworks.slices import share
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import Tensor, training
-from fwbench.frameworks.tensorflow.losses import loss_of
 from fwbench.frameworks.tensorflow.optimizers import Adam, Optimizer, Sgd, cosine
 from fwbench.frameworks.tensorflow.parallel import Replicas
 from fwbench.frameworks.tensorflow.program import Traced
@@ -54,7 +54,7 @@ class TrainStep(Traced, Trainer):
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": mixed}
         if replicas:
             self.settings["data_parallel"] = "MultiWorkerMirroredStrategy"
-        self.criterion = loss_of(model)
+        self.criterion = criterion(model)
         with tf.device(self.device):
             parameters = self.network.parameters
             self.optimizer: Optimizer = Adam(parameters) if workload.optimizer == "adam" else Sgd(parameters, MOMENTUM)
@@ -233,6 +233,16 @@ class TrainStep(Traced, Trainer):
         rank = _rank(logits, wanted)
         sums = [tf.where(counted, losses, 0.0), *((rank < k) & counted for k in (1, 5)), counted]
         return tf.stack([tf.reduce_sum(tf.cast(part, tf.float32)) for part in sums])
+
+
+def criterion(model: Model) -> Loss:
+    """The model's loss, as `fwbench.frameworks.losses` describes it."""
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+    own: dict[str, Loss] = {
+        "cross_entropy": lambda output, labels: tf.reduce_mean(cross_entropy(labels, output)),
+        "mse": lambda output, wanted: tf.reduce_mean(tf.square(output - wanted)),
+    }
+    return loss_of(model, "tensorflow", own, tf.convert_to_tensor)
 
 
 def seed_of(seed: int, rank: int) -> int:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Ranks, Scores, Trainer
 from fwbench.frameworks.faults import faults
+from fwbench.frameworks.losses import Loss, loss_of
 from fwbench.frameworks.slices import share
 from fwbench.frameworks.torch.networks import called_with, place, select_output
 from fwbench.frameworks.torch.parallel import apart, averaging, first, summed
@@ -19,7 +20,6 @@ from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, cosine, learning_rate, targets
 from fwbench.models import Model
-from fwbench.models.importing import ModelError, load
 from fwbench.models.weights import Lazy, Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.workload import Workload
@@ -255,49 +255,14 @@ class TrainStep(Placed, Trainer):
         return shape
 
 
-def criterion(model: Model) -> Callable[..., Tensor]:
-    """The model's loss: a scalar function of its output in float32, and of the targets if there are any.
-
-    Raises:
-        ModelError: an import path leads to no function.
-    """
-    if model.loss == "cross_entropy":
-        return _cross_entropy
-    if model.loss == "mse":
-        return _mean_squared_error
-    assert isinstance(model.loss, dict)
-    path = model.loss["torch"]
-    function = load(path)
-    if not callable(function):
-        raise ModelError(f"{path!r}, the loss of {model.name}, is an object of type {type(function).__name__}")
-
-    def criterion(*given: Tensor) -> Tensor:
-        loss = function(*given)
-        if not isinstance(loss, Tensor) or loss.ndim:
-            what = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"type {type(loss).__name__}"
-            raise ModelError(f"{path!r}, the loss of {model.name}, returned an object of {what} instead of a scalar")
-        return loss
-
-    return criterion
-
-
-def _cross_entropy(output: Tensor, labels: Tensor) -> Tensor:
-    """The mean over all of the output's axes but the last, which counts the classes."""
-    _compare(output.shape[:-1], labels)
-    return functional.cross_entropy(output.flatten(0, -2), labels.flatten())
-
-
-def _mean_squared_error(output: Tensor, wanted: Tensor) -> Tensor:
-    _compare(output.shape, wanted)
-    return functional.mse_loss(output, wanted)
-
-
-def _compare(expected: torch.Size, wanted: Tensor) -> None:
-    # Otherwise PyTorch would broadcast one to the other's shape.
-    if wanted.shape != expected:
-        raise ModelError(
-            f"the targets have the shape {tuple(wanted.shape)}, and the loss of this output needs {tuple(expected)}"
-        )
+def criterion(model: Model) -> Loss:
+    """The model's loss, as `fwbench.frameworks.losses` describes it."""
+    own: dict[str, Loss] = {
+        "cross_entropy": lambda output, labels: functional.cross_entropy(output.flatten(0, -2), labels.flatten()),
+        "mse": functional.mse_loss,
+    }
+    # `Placed._blame` finds faults of the loss with those of the network.
+    return loss_of(model, "torch", own, lambda value: value, blame=False)
 
 
 def _rank(logits: Tensor, labels: Tensor) -> Tensor:
