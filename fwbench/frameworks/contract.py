@@ -1,10 +1,10 @@
 """The contract between a framework's adapter and the worker: build a workload, and run the program that results."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,6 +213,20 @@ class Program(ABC):
             target: a name in `fwbench.machine.targets.NAMES`.
         """
         return "the lane cannot compile for a device that is not here"
+
+
+@runtime_checkable
+class Rotating(Protocol):
+    """A program whose calls can take several batches in turn, which exposes a network that remembers outputs."""
+
+    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        """Let the next calls of a forward pass take these batches in turn, the first one first, each in new memory.
+
+        Called between calls, within a session or before it. Compiled code stays.
+
+        Args:
+            batches: of the shapes of the build, as `fwbench.models.inputs.draw` draws them.
+        """
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """TensorFlow programs: a network's variables and a batch on the device, and a `tf.function` over them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 from numpy.typing import NDArray
@@ -159,24 +160,35 @@ class Forward(Traced):
     """A forward pass. Each of several ranks makes its own."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, replicas: Replicas | None = None) -> None:
-        super().__init__(
-            workload,
-            model,
-            weights,
-            DTYPE[workload.precision].name,
-            DTYPE[workload.precision],
-            replicas,
-        )
+        self.dtype = DTYPE[workload.precision]
+        super().__init__(workload, model, weights, self.dtype.name, self.dtype, replicas)
         # All values that a network returns are computed, as in an eager framework.
         self.function = self.traced(self._forward)
         self.returned: Any = ()
+        self._take([self.inputs])
+
+    def _take(self, ring: list[dict[str, Any]]) -> None:
+        self.ring, self.inputs = ring, ring[0]
+        self.batches = cycle(ring)
+
+    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        """The method of `fwbench.frameworks.contract.Rotating`."""
+        with tf.device(self.device):
+            self._take([self.network.place(shares(self.ranks, batch), self.dtype) for batch in batches])
+        self.wait()
+
+    def relocate(self) -> None:
+        super().relocate()
+        with tf.device(self.device):
+            copies = [{name: _copied(tensor) for name, tensor in inputs.items()} for inputs in self.ring[1:]]
+        self._take([self.inputs, *copies])
 
     def _forward(self, inputs: dict[str, Any]) -> Any:
         returned = self.network.returned(inputs)
         return self.network.output(returned, inputs), tf.nest.flatten(returned)
 
     def step(self) -> None:
-        self.returned = self.concrete(self.inputs)
+        self.returned = self.concrete(next(self.batches))
 
     def output(self) -> NDArray[Any]:
         output: NDArray[Any] = tf.cast(self.returned[0], tf.float32).numpy()

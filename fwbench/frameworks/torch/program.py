@@ -2,8 +2,9 @@
 
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import cycle
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -268,23 +269,41 @@ class Placed(Program):
 
 
 class Inference(Placed):
-    """A forward pass under `torch.inference_mode`. Each of several ranks makes its own."""
+    """A forward pass under `torch.inference_mode`; its calls can take several batches in turn.
+
+    Each of several ranks makes its own.
+    """
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
         super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
         self.module.eval()
         self.call = self._compiled(self.module)
-        self.positional, self.named = called_with(self.inputs)
         self.returned: Any = None
+        self._take([self.inputs])
+
+    def _take(self, ring: list[dict[str, Tensor]]) -> None:
+        self.ring, self.inputs = ring, ring[0]
+        self.arguments = cycle([called_with(inputs) for inputs in ring])
+
+    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        """The method of `fwbench.frameworks.contract.Rotating`."""
+        # Outside of inference mode, as the batch of the build: compiled code distinguishes tensors of that mode.
+        with torch.inference_mode(mode=False):
+            self._take([self._placed(shares(self.ranks, batch)) for batch in batches])
+        self.wait()
+
+    def _held(self) -> list[Tensor]:
+        return [*super()._held(), *(tensor for inputs in self.ring[1:] for tensor in inputs.values())]
 
     def session(self) -> AbstractContextManager[None]:
         return torch.inference_mode()
 
     def step(self) -> None:
+        positional, named = next(self.arguments)
         try:
-            self.returned = self.call(*self.positional, **self.named)
+            self.returned = self.call(*positional, **named)
         except Exception as error:
-            self._blame(error, self.call, *self.positional, **self.named)
+            self._blame(error, self.call, *positional, **named)
             raise
 
     def output(self) -> NDArray[Any]:

@@ -31,6 +31,9 @@ class Stateful(Inference):
     others, such as a position, are restored after each call. Arguments are those of `Inference`.
     """
 
+    # The state belongs to the batch of the build.
+    rotate = None  # type: ignore[assignment]
+
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
         super().__init__(workload, model, weights)
         self.workload = workload
@@ -89,10 +92,11 @@ class Stateful(Inference):
 
     def step(self) -> None:
         state = self._given()
+        positional, named = next(self.arguments)
         try:
-            self.returned = self.call(*self.positional, **self.named, state=state)
+            self.returned = self.call(*positional, **named, state=state)
         except Exception as error:
-            self._blame(error, self.call, *self.positional, **self.named, state=state)
+            self._blame(error, self.call, *positional, **named, state=state)
             raise
         self._restore()
 

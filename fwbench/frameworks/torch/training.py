@@ -50,6 +50,8 @@ class TrainStep(Placed, Trainer):
         self.mixed = workload.precision == "bf16"
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
+        self.staged = self.fits and workload.device == "gpu"
+        self._pinned: Tensor | None = None
         if workload.remat:
             rematerialise(self.module, compiled=self.compiles)
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
@@ -196,8 +198,19 @@ class TrainStep(Placed, Trainer):
                 first(self.ranks, self.module.buffers())
 
     def _samples(self, images: Images) -> dict[str, Tensor]:
-        """A batch of data for the model's only input."""
-        return self._placed(dict.fromkeys(self.model.inputs, share(self.ranks, images)))
+        """A batch of data for the model's only input.
+
+        A GPU reads it from one pinned tensor that serves all batches, as in XLA's runtime. CUDA would copy pageable
+        memory piece by piece through a pinned buffer of its own.
+        """
+        own = share(self.ranks, images)
+        if self.staged:
+            source = torch.from_numpy(own)
+            if self._pinned is None or self._pinned.shape != source.shape:
+                self._pinned = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+            # The device has read the batch before.
+            own = self._pinned.copy_(source).numpy()
+        return self._placed(dict.fromkeys(self.model.inputs, own))
 
     def _wanted(self, targets: NDArray[Any]) -> Tensor:
         """A batch's targets on the device, or this rank's slice of them."""
