@@ -72,6 +72,10 @@ class Program(ABC):
     """
 
     settings: Mapping[str, Any]
+    # The processes that run the program together; None: this one alone.
+    ranks: Ranks | None = None
+    # The reason why nothing tells the memory of the device.
+    no_allocator = "the program runs on the CPU, which has no such allocator"
     # True if the first step after `restart` needs as much memory as later steps. The worker may then measure that
     # step's memory.
     restarts_in_place = False
@@ -82,7 +86,7 @@ class Program(ABC):
         Called wherever a clock decides the number of calls, as the ranks would otherwise make different numbers. Every
         rank calls it, and none returns before all have called.
         """
-        return value
+        return self.ranks.agree(value) if self.ranks else value
 
     def session(self) -> AbstractContextManager[Any]:
         """The context in which all steps run; entered once, as a serving loop does, so it is no part of a call."""
@@ -155,7 +159,7 @@ class Program(ABC):
 
     def peak_memory(self) -> Metric:
         """Peak of the device allocator in bytes since the reset, or since the build if it cannot be reset."""
-        return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
+        return unavailable("device allocator", self.no_allocator)
 
     def peak_memories(self) -> list[Metric]:
         """The peak of each of this process's devices; `peak_memory` is the largest of them."""
@@ -163,7 +167,7 @@ class Program(ABC):
 
     def memory_in_use(self) -> Metric:
         """Bytes that the device allocator has given out now."""
-        return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
+        return unavailable("device allocator", self.no_allocator)
 
     def exported_size(self) -> Metric | None:
         """Bytes of the files that the program was loaded from; None if the lane exports nothing."""

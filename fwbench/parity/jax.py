@@ -15,7 +15,8 @@ from jax._src.lax import lax
 from jax.interpreters import partial_eval
 
 from fwbench.frameworks.jax import convolutions, networks
-from fwbench.frameworks.jax.functional import Leaf, Network
+from fwbench.frameworks.jax.functional import Network
+from fwbench.frameworks.jax.layout import Leaf
 from fwbench.frameworks.jax.options import faster, known
 from fwbench.frameworks.jax.stateful import placed_state, stepped
 from fwbench.frameworks.jax.training import criterion

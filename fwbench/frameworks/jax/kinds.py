@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from fwbench.frameworks.jax.functional import Kind, Leaf, Network
+from fwbench.frameworks.jax.functional import Network
+from fwbench.frameworks.jax.layout import Kind, Leaf
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, described, parameters
 

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,21 +27,29 @@ _PROJECTIONS = ("query", "key", "value")
 _BASE = 1 << 20
 
 
+Kind = Literal["parameter", "statistic", "buffer", "random"]
+
+
 @dataclass(frozen=True)
-class Tensor:
-    """One of a network's own weights.
+class Leaf:
+    """One array of a network's state.
 
     Attributes:
         name: its own path, joined by dots.
-        shape: its own.
-        statistic: whether it is a running statistic rather than a parameter.
-        canonical: its shape in PyTorch's layout, if it is not `shape` and does not follow from the name.
+        kind: `parameter` is trained, and `statistic` runs along with training: these two are the canonical weights.
+            `buffer` is any other array that the network brings along, `random` the state of its random streams.
+        canonical: shape in PyTorch's layout, if it is not `shape` and does not follow from the name.
     """
 
     name: str
     shape: Shape
-    statistic: bool = False
+    kind: Kind
     canonical: Shape | None = None
+
+    @property
+    def is_weight(self) -> bool:
+        """True for a canonical weight."""
+        return self.kind in ("parameter", "statistic")
 
 
 class Layout(ABC):
@@ -64,7 +72,7 @@ class Layout(ABC):
         """The inverse of `own`."""
 
 
-def layout(model: Model, tensors: Sequence[Tensor]) -> Layout:
+def layout(model: Model, tensors: Sequence[Leaf]) -> Layout:
     """The layout that a model describes for its network in JAX.
 
     Raises:
@@ -82,8 +90,11 @@ def torch_layout(weights: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         weights: NumPy arrays by their paths, joined by dots, as a user's function of the weights gets them.
     """
-    tensors = [Tensor(name, array.shape, name.rpartition(".")[2] in _STATISTICS) for name, array in weights.items()]
-    return Renamed(None, {}, tensors).canonical(list(weights.values()))
+    statistics = {name for name in weights if name.rpartition(".")[2] in _STATISTICS}
+    leaves = [
+        Leaf(name, array.shape, "statistic" if name in statistics else "parameter") for name, array in weights.items()
+    ]
+    return Renamed(None, {}, leaves).canonical(list(weights.values()))
 
 
 class Renamed(Layout):
@@ -94,13 +105,13 @@ class Renamed(Layout):
     model's regular expressions, every one of them, in order.
     """
 
-    def __init__(self, model: Model | None, patterns: Mapping[str, str], tensors: Sequence[Tensor]) -> None:
-        self._tensors: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
+    def __init__(self, model: Model | None, patterns: Mapping[str, str], tensors: Sequence[Leaf]) -> None:
+        self._tensors: dict[str, tuple[Leaf, tuple[int, ...]]] = {}
         self.shapes = {}
         names = {tensor.name for tensor in tensors}
         for tensor in tensors:
             path, dot, leaf = tensor.name.rpartition(".")
-            renamed = _STATISTICS if tensor.statistic else _RENAMED
+            renamed = _STATISTICS if tensor.kind == "statistic" else _RENAMED
             name = f"{path}{dot}{renamed.get(leaf, leaf)}"
             for pattern, replacement in patterns.items():
                 name = re.sub(pattern, replacement, name)
@@ -129,7 +140,7 @@ class Renamed(Layout):
         }
 
 
-def _part_of_attention(tensor: Tensor, names: Set[str]) -> tuple[tuple[int, ...], Shape] | None:
+def _part_of_attention(tensor: Leaf, names: Set[str]) -> tuple[tuple[int, ...], Shape] | None:
     """The order of axes, and the canonical shape, of a weight that keeps heads as an axis; None for all others.
 
     Flax's attention has the kernels `query`, `key` and `value` as (inputs, heads, features), their biases as (heads,
@@ -153,7 +164,7 @@ def _part_of_attention(tensor: Tensor, names: Set[str]) -> tuple[tuple[int, ...]
 class Rearranged(Layout):
     """Names and layouts by the user's function. Its inverse follows from the place to which it moves each element."""
 
-    def __init__(self, model: Model, path: str, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, model: Model, path: str, tensors: Sequence[Leaf]) -> None:
         self._path = path
         function = load(path)
         if not callable(function):

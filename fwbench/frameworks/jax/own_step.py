@@ -97,7 +97,7 @@ class OwnStep(Compiled):
                 )
 
     @property
-    def arguments(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def arguments(self) -> tuple[Any, ...]:
         """The arguments of the next call; each call frees the state."""
         return self.state, self.inputs
 

@@ -18,7 +18,6 @@ from fwbench.frameworks.jax import convolutions, parallel
 from fwbench.frameworks.jax import target as targets
 from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, needed, told
 from fwbench.frameworks.jax.flops import counted
-from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.kinds import Equinox, Nnx
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
@@ -60,11 +59,6 @@ jax.monitoring.register_event_duration_secs_listener(_count)
 _JITS: dict[type, str] = {Nnx: "flax.nnx.jit", Equinox: "equinox.filter_jit"}
 
 
-def _left_out(workload: Workload, of: Network) -> str:
-    """The name of the jit whose own work is no part of a call; empty if there is none."""
-    return "" if workload.call == "module" else _JITS.get(type(of), "")
-
-
 class Compiled(Program):
     """A network's leaves and a batch on its devices, and a function of them that `compile` compiles.
 
@@ -74,7 +68,6 @@ class Compiled(Program):
     """
 
     function: Callable[..., Any]
-    arguments: tuple[Any, ...]
     restarts_in_place = True
 
     def __init__(
@@ -94,6 +87,7 @@ class Compiled(Program):
         self.options = chosen(workload, platform)
         for name, value in precision(workload).items():
             jax.config.update(name, value)
+        leaves_out = workload.call != "module" and type(self.network) in _JITS
         self.settings: dict[str, Any] = {
             "precision_mode": workload.precision,
             "jax_default_matmul_precision": _MATMUL_PRECISION[workload.precision],
@@ -101,23 +95,22 @@ class Compiled(Program):
             "compile_cache": "cold",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
             **({"compiler_options": self.options} if self.options else {}),
-            **({LEFT_OUT: left_out} if (left_out := _left_out(workload, self.network)) else {}),
+            **({LEFT_OUT: _JITS[type(self.network)]} if leaves_out else {}),
             **({"data_parallel": f"shard_map over {workload.devices} devices"} if workload.devices > 1 else {}),
         }
         self.dtype = dtype
         leaves = [_cast(leaf, dtype) for leaf in self.network.load(weights)]
         self.leaves: Leaves = self.devices.everywhere(leaves)
-        self.inputs = self._placed(stateful.called(model, workload), dtype)
+        self.inputs = self._placed(stateful.called(model, workload))
 
-    def _placed(self, batch: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, jax.Array]:
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of the next call."""
+        return self.leaves, self.inputs
+
+    def _placed(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, jax.Array]:
         """The network's inputs, each device with its slice."""
-        placed: dict[str, jax.Array] = self.devices.divided(
-            dict(batch), lambda part, device: self.network.place(part, dtype, device)
-        )
-        return placed
-
-    def agree(self, value: float) -> float:
-        return self.ranks.agree(value) if self.ranks else value
+        return self.devices.divided(dict(batch), lambda part, device: self.network.place(part, self.dtype, device))
 
     def compile(self) -> CompileTimes:
         start = time.perf_counter()
@@ -133,10 +126,6 @@ class Compiled(Program):
 
     def weights(self) -> Weights:
         return self.network.export(self.leaves)
-
-    def relocate(self) -> None:
-        self.leaves, self.inputs = self.devices.copied((self.leaves, self.inputs))
-        self.arguments = (self.leaves, self.inputs)
 
     def reset_peak_memory(self) -> None:
         for device in self.devices.local:
@@ -221,15 +210,13 @@ class Forward(Compiled):
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         present = [None if leaf is None else self.devices.own(leaf) for leaf in self.leaves]
         self.leaves = list(map(self.devices.everywhere, self.network.replaced_weights(present, weights)))
-        self.arguments = (self.leaves, self.inputs)
 
     def _take(self, ring: list[dict[str, jax.Array]]) -> None:
         self.ring, self.inputs = ring, ring[0]
-        self.arguments = (self.leaves, self.inputs)
         self.batches = cycle(ring)
 
     def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-        self._take(jax.block_until_ready([self._placed(batch, self.dtype) for batch in batches]))
+        self._take(jax.block_until_ready([self._placed(batch) for batch in batches]))
 
     def relocate(self) -> None:
         self.leaves, ring = self.devices.copied((self.leaves, self.ring))

@@ -38,7 +38,7 @@ class Stateful(Compiled):
         super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
         self.workload = workload
         filling = stateful.filling(model, workload)
-        self.filling = None if filling is None else self._placed(filling, self.dtype)
+        self.filling = None if filling is None else self._placed(filling)
         self._stepped = jax.jit(self._call, compiler_options=known(_AS_WRITTEN))
         self.structure: Any
         state, self.structure = jax.tree.flatten(self._initial())
@@ -92,7 +92,7 @@ class Stateful(Compiled):
         self.carried, self.kept = _divided([jnp.copy(leaf) for leaf in state], self.donated)
 
     @property
-    def arguments(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def arguments(self) -> tuple[Any, ...]:
         """The arguments of the next call; each call frees the donated leaves."""
         return self.leaves, self.inputs, self.carried, self.kept
 

@@ -71,11 +71,14 @@ class TrainStep(Compiled, Trainer):
         del self.leaves
         self.targets: tuple[jax.Array, ...] = () if wanted is None else (self._wanted(wanted),)
         self.function = jax.jit(self.devices.spread(self._step, "same"), donate_argnums=0)
-        self.arguments = (self.state, self.inputs, self.targets)
         self.evaluate = jax.jit(self.devices.spread(self._totals, "same"))
         self.out: Any = (jnp.zeros(()), None)
         self._curve: list[Any] = []
         self._scores: list[jax.Array] = []
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return self.state, self.inputs, self.targets
 
     def step(self) -> None:
         self.state, self.out = self.compiled(self.state, self.inputs, self.targets)
@@ -99,11 +102,10 @@ class TrainStep(Compiled, Trainer):
         leaves = list(self.network.replaced_weights(self._united(parameters, rest), weights))
         memory = _zeros(memory)
         # Freed before the new state is placed, as a device may not hold both.
-        self.state, self.arguments = [], ()
+        self.state = []
         del parameters, rest
         # The step's number seeds random layers, and hardly changes the learning rate.
         self._begin(*self._divided(leaves), memory, np.array(draw, np.int32))
-        self.arguments = (self.state, self.inputs, self.targets)
 
     def gradients(self) -> Mapping[str, NDArray[Any]]:
         _, rest, memory, _ = self._parts(self.devices.own(self.state))
@@ -122,8 +124,7 @@ class TrainStep(Compiled, Trainer):
         return counted(forward, self.state, self.inputs)
 
     def relocate(self) -> None:
-        self.state, self.inputs, self.targets = self.devices.copied((self.state, self.inputs, self.targets))
-        self.arguments = (self.state, self.inputs, self.targets)
+        self.state, self.inputs, self.targets = self.devices.copied(self.arguments)
 
     def feed(self, images: Images, labels: Labels) -> None:
         self.inputs, self.targets = self._samples(images), (self._wanted(labels),)
@@ -144,14 +145,11 @@ class TrainStep(Compiled, Trainer):
     def _wanted(self, wanted: NDArray[Any]) -> jax.Array:
         """The targets with which the loss compares the output, each device with its slice."""
         floating = self.dtype if wanted.dtype.kind == "f" else None
-        placed: jax.Array = self.devices.divided(
-            wanted, lambda part, device: jax.device_put(jnp.asarray(part, floating), device)
-        )
-        return placed
+        return self.devices.divided(wanted, lambda part, device: jax.device_put(jnp.asarray(part, floating), device))
 
     def _samples(self, images: Images) -> dict[str, jax.Array]:
         """A batch of data for the model's only input."""
-        return self._placed(dict.fromkeys(self.network.model.inputs, images), self.dtype)
+        return self._placed(dict.fromkeys(self.network.model.inputs, images))
 
     def _output_shape(self) -> tuple[int, ...]:
         """The shape of the network's output, from a trace that is then dropped: the timed trace must begin cold."""

@@ -71,9 +71,6 @@ class Traced(Program):
             batch = draw(model.inputs, workload.batch_size, workload.seed, sizes)
             self.inputs = self.network.place(shares(self.ranks, batch), dtype)
 
-    def agree(self, value: float) -> float:
-        return self.ranks.agree(value) if self.ranks else value
-
     def traced(self, function: Callable[..., Any]) -> Any:
         """A `tf.function` as the lane makes it."""
 

@@ -127,9 +127,6 @@ class Placed(Program):
         compiled: Callable[P, T] = torch.compile(call, mode=mode)
         return compiled
 
-    def agree(self, value: float) -> float:
-        return self.ranks.agree(value) if self.ranks else value
-
     def compile(self) -> CompileTimes:
         if not self.compiles:
             return CompileTimes(None, None, "eager mode runs operator by operator; nothing is compiled")
@@ -195,20 +192,15 @@ class Placed(Program):
         torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak_memory(self) -> Metric:
-        if self.device.type != "cuda":
-            return super().peak_memory()
-        if self.replays:
-            return _bytes(
-                torch.cuda.max_memory_reserved(self.device), "max_memory_reserved, CUDA graphs' pool included"
-            )
-        return _bytes(torch.cuda.max_memory_allocated(self.device), "max_memory_allocated")
+        return self._memory("max_memory") if self.device.type == "cuda" else super().peak_memory()
 
     def memory_in_use(self) -> Metric:
-        if self.device.type != "cuda":
-            return super().memory_in_use()
-        if self.replays:
-            return _bytes(torch.cuda.memory_reserved(self.device), "memory_reserved, CUDA graphs' pool included")
-        return _bytes(torch.cuda.memory_allocated(self.device), "memory_allocated")
+        return self._memory("memory") if self.device.type == "cuda" else super().memory_in_use()
+
+    def _memory(self, figure: str) -> Metric:
+        name, pool = ("reserved", ", CUDA graphs' pool included") if self.replays else ("allocated", "")
+        number = getattr(torch.cuda, f"{figure}_{name}")(self.device)
+        return Metric(float(number), f"torch.cuda.{figure}_{name}{pool}")
 
     def program_memory(self) -> Metric:
         return unavailable("compiler", "PyTorch states no memory need of a program")
@@ -311,10 +303,6 @@ class Inference(Placed):
 
     def fingerprint_for(self, target: str) -> Fingerprint | str:
         return targets.fingerprint(self.module, self.inputs, target)
-
-
-def _bytes(number: int, source: str) -> Metric:
-    return Metric(float(number), f"torch.cuda.{source}")
 
 
 def set_precision(precision: str) -> None:
