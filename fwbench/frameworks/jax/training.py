@@ -165,9 +165,8 @@ class TrainStep(Compiled, Trainer):
     def _divided(self, leaves: Leaves) -> tuple[Leaves, Leaves]:
         """Parameters, and the other state of the network."""
         chosen = list(zip(self.network.leaves, leaves, strict=True))
-        is_trained = [leaf.kind == "parameter" for leaf, _ in chosen]
-        parameters = [array for (_, array), trained in zip(chosen, is_trained, strict=True) if trained]
-        return parameters, [array for (_, array), trained in zip(chosen, is_trained, strict=True) if not trained]
+        parameters = [array for leaf, array in chosen if leaf.kind == "parameter"]
+        return parameters, [array for leaf, array in chosen if leaf.kind != "parameter"]
 
     def _united(self, parameters: Leaves, rest: Leaves) -> Leaves:
         """The inverse of `_divided`."""
