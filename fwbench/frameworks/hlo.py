@@ -5,6 +5,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from fwbench.record.fingerprint import Fingerprint
 
 # An operator begins its line, after the names of its results: pretty-printed, in MLIR's generic form, or a call.
 _OPERATOR = re.compile(r'^\s*(?:%[^=]+= )?"?(?:(?P<name>[a-z]\w*\.\w+)"?[ (<]|call @)')
@@ -49,6 +52,21 @@ class Lowered:
     digest: str
     operators: Mapping[str, int]
     dtypes: Mapping[str, Mapping[str, int]]
+
+
+def fingerprint(program: Lowered, optimised: str, **facts: Any) -> Fingerprint:
+    """The fingerprint of a program by its lowered and its optimised form; the facts are further fields."""
+    return Fingerprint(
+        form="StableHLO",
+        digest=program.digest,
+        operators=program.operators,
+        dtypes=program.dtypes,
+        fusions=fusions(optimised),
+        libraries=libraries(optimised),
+        precisions=precisions(optimised),
+        aliased=aliased(optimised),
+        **facts,
+    )
 
 
 def lowered(text: str) -> Lowered:

@@ -145,11 +145,7 @@ class OwnStep(Compiled):
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         # Freed before the new state is made, as a device may not hold both.
         self.state = []
-        leaves = [
-            jnp.asarray(leaf, self.dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else None)
-            for leaf in self.network.load(weights)
-        ]
-        self._begin(self.devices.everywhere(leaves))
+        self._begin(self._loaded(weights))
 
     def relocate(self) -> None:
         self.state, self.inputs = self.devices.copied((self.state, self.inputs))

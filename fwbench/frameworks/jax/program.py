@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import CompileTimes, Program, Ranks
+from fwbench.frameworks.hlo import lowered
 from fwbench.frameworks.jax import convolutions, parallel
 from fwbench.frameworks.jax import target as targets
-from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, needed, told
+from fwbench.frameworks.jax.fingerprint import flags, memory_parts, needed, told
 from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.kinds import Equinox, Nnx
 from fwbench.frameworks.jax.networks import network
@@ -99,14 +100,17 @@ class Compiled(Program):
             **({"data_parallel": f"shard_map over {workload.devices} devices"} if workload.devices > 1 else {}),
         }
         self.dtype = dtype
-        leaves = [_cast(leaf, dtype) for leaf in self.network.load(weights)]
-        self.leaves: Leaves = self.devices.everywhere(leaves)
+        self.leaves = self._loaded(weights)
         self.inputs = self._placed(stateful.called(model, workload))
 
     @property
     def arguments(self) -> tuple[Any, ...]:
         """The arguments of the next call."""
         return self.leaves, self.inputs
+
+    def _loaded(self, weights: Mapping[str, Any]) -> Leaves:
+        """The network's leaves on all devices, with these weights among them."""
+        return self.devices.everywhere([cast(leaf, self.dtype) for leaf in self.network.load(weights)])
 
     def _placed(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, jax.Array]:
         """The network's inputs, each device with its slice."""
@@ -179,7 +183,7 @@ def _clear_peak(device: Any) -> Callable[[], None] | None:
     return None if device.memory_stats() is None else getattr(device, "clear_memory_stats", None)
 
 
-def _cast(leaf: Any, dtype: Any) -> Any:
+def cast(leaf: Any, dtype: Any) -> Any:
     """Cast a floating-point leaf to a number format, and leave others alone."""
     return jnp.asarray(leaf, dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else None)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.options import known
-from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
+from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, cast
 from fwbench.models import Model, stateful
 from fwbench.models.importing import ModelError
 from fwbench.models.outputs import select
@@ -83,7 +83,8 @@ class Stateful(Compiled):
             return jax.tree.leaves(after)
 
         once = called(first)
-        carried = [_is_float(old) and _is_alike(old, new) for old, new in zip(first, once, strict=True)]
+        alike = ((old.shape, old.dtype) == (new.shape, new.dtype) for old, new in zip(first, once, strict=True))
+        carried = [_is_float(old) and same for old, same in zip(first, alike, strict=True)]
         twice = called([new if of else old for old, new, of in zip(first, once, carried, strict=True)])
         return [of and _same(one, two) for of, one, two in zip(carried, once, twice, strict=True)]
 
@@ -129,7 +130,7 @@ def stepped(network: Network, leaves: Leaves, inputs: Mapping[str, jax.Array], s
         ModelError: the network raised an exception, or returned no such pair.
     """
     returned, _ = network._returned(leaves, {**inputs, stateful.STATE: state}, False, None)
-    output: jax.Array = select(network.model, "jax", returned, len(next(iter(inputs.values()))))
+    output = select(network.model, "jax", returned, len(next(iter(inputs.values()))))
     return output, stateful.divided(network.model, "jax", returned)[1]
 
 
@@ -146,8 +147,7 @@ def placed_state(model: Model, state: Any, device: jax.Device, dtype: Any) -> An
                 f"the state of {model.name} in JAX holds an object of type {type(leaf).__name__}: make it of arrays, "
                 "numbers, and lists, tuples or dicts of these"
             )
-        array = jnp.asarray(leaf)
-        return jax.device_put(jnp.asarray(array, dtype if _is_float(array) else array.dtype), device)
+        return jax.device_put(cast(jnp.asarray(leaf), dtype), device)
 
     return jax.tree.map(placed, state)
 
@@ -159,10 +159,6 @@ def _divided(leaves: Sequence[Any], donated: Sequence[bool]) -> tuple[Leaves, Le
 
 def _is_float(leaf: jax.Array) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
-
-
-def _is_alike(one: jax.Array, other: jax.Array) -> bool:
-    return (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 def _same(one: jax.Array, other: jax.Array) -> bool:
