@@ -99,16 +99,13 @@ class Network(ABC):
         return select(self.model, "jax", returned, len(next(iter(inputs.values())))), after
 
     def everything(self, leaves: Sequence[Any], inputs: Mapping[str, Any]) -> tuple[jax.Array, list[jax.Array]]:
-        """Call the network in inference mode.
+        """As `apply`, in inference mode.
 
         Returns:
             The model's output, and all other arrays that the network returns: an eager framework computes them, too.
-
-        Raises:
-            ModelError: as `apply`.
         """
         returned, _ = self._returned(leaves, inputs, False, None)
-        output: jax.Array = select(self.model, "jax", returned, len(next(iter(inputs.values()))))
+        output = select(self.model, "jax", returned, len(next(iter(inputs.values()))))
         return output, [array for array in _arrays(returned) if array is not output]
 
     @property
@@ -153,8 +150,7 @@ class Network(ABC):
 
         # Compiled ahead of time, so that it runs now even while a program is traced, or runs operator by operator.
         with faults(f"the network of {self.model.name}"), jax.disable_jit(False):
-            arrays: list[Any] = jax.jit(values).lower().compile()()
-        return arrays
+            return jax.jit(values).lower().compile()()
 
     def _drawn(self, seed: int) -> Any:
         """A state as the user's code sets it: a tree with the arrays of `leaves`, in their order."""

@@ -68,7 +68,7 @@ class Nnx(Network):
         return Nnx(self.model, module, self._build)
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
-        module = self._merged(leaves, train)
+        module = self.assembled(leaves, train=train)
         if train and key is None:
             for _, part in nnx.iter_graph(module):
                 if hasattr(part, "rate") and hasattr(part, "deterministic"):
@@ -77,15 +77,12 @@ class Nnx(Network):
         returned = _called(module, inputs, train, rngs=rngs)
         return returned, self.taken_apart(module)
 
-    def _merged(self, leaves: Sequence[Any], train: bool) -> Any:
-        return nnx.merge(self._graphs[train], jax.tree.unflatten(self._structure, leaves), copy=True)
-
     @property
     def jit(self) -> Callable[..., Any]:
         return nnx.jit
 
     def assembled(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
-        return self._merged(leaves, train)
+        return nnx.merge(self._graphs[train], jax.tree.unflatten(self._structure, leaves), copy=True)
 
     def taken_apart(self, held: Any) -> list[Any]:
         state = dict(nnx.to_flat_state(nnx.state(held)))

@@ -188,8 +188,7 @@ class Forward(Traced):
         self.returned = self.concrete(next(self.batches))
 
     def output(self) -> NDArray[Any]:
-        output: NDArray[Any] = tf.cast(self.returned[0], tf.float32).numpy()
-        return output
+        return tf.cast(self.returned[0], tf.float32).numpy()
 
 
 CPU, GPU = "CPU:0", "GPU:0"

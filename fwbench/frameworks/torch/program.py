@@ -124,8 +124,7 @@ class Placed(Program):
         if mode is None:
             return call
         self.settings |= {"compile_mode": mode, "compile_cache": "cold"}
-        compiled: Callable[P, T] = torch.compile(call, mode=mode)
-        return compiled
+        return torch.compile(call, mode=mode)
 
     def compile(self) -> CompileTimes:
         if not self.compiles:
@@ -313,10 +312,8 @@ def set_precision(precision: str) -> None:
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     backends: Any = torch.backends
     backends.cudnn.allow_tf32 = precision == "tf32"
-    backends.fp32_precision = value
-    backends.cuda.matmul.fp32_precision = value
-    backends.cudnn.fp32_precision = value
-    backends.cudnn.conv.fp32_precision = value
+    for part in (backends, backends.cuda.matmul, backends.cudnn, backends.cudnn.conv):
+        part.fp32_precision = value
     backends.mkldnn.fp32_precision = "ieee"
 
 

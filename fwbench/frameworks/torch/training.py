@@ -149,8 +149,7 @@ class TrainStep(Placed, Trainer):
             moment = state.get("exp_avg", state.get("momentum_buffer"))
             if moment is None:
                 return np.zeros(parameter.shape, np.float32)
-            array: NDArray[Any] = (moment.float() * self.moment).cpu().contiguous().numpy()
-            return array
+            return (moment.float() * self.moment).cpu().contiguous().numpy()
 
         return Lazy(parameters, gradient)
 
