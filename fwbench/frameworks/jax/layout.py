@@ -3,7 +3,6 @@
 import difflib
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,28 +51,11 @@ class Leaf:
         return self.kind in ("parameter", "statistic")
 
 
-class Layout(ABC):
-    """The mappings between own weights, a list in the network's order, and canonical weights by name.
-
-    Both directions only move elements of NumPy's or JAX's arrays. JAX can differentiate the latter.
-
-    Attributes:
-        shapes: canonical shape by canonical name.
-    """
-
-    shapes: dict[str, Shape]
-
-    @abstractmethod
-    def own(self, weights: Mapping[str, Any]) -> Iterator[Any]:
-        """Turn canonical weights, with the names and shapes in `shapes`, into the network's own, one by one."""
-
-    @abstractmethod
-    def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
-        """The inverse of `own`."""
-
-
-def layout(model: Model, tensors: Sequence[Leaf]) -> Layout:
+def layout(model: Model, tensors: Sequence[Leaf]) -> "Renamed | Rearranged":
     """The layout that a model describes for its network in JAX.
+
+    It maps own weights, a list in the network's order, to canonical weights by name, whose shapes are its `shapes`, and
+    back. Both directions only move elements of NumPy's or JAX's arrays. JAX can differentiate the latter.
 
     Raises:
         ModelError: two weights get one name, or the user's function is no rearrangement of all weights.
@@ -97,7 +79,7 @@ def torch_layout(weights: Mapping[str, Any]) -> dict[str, Any]:
     return Renamed(None, {}, leaves).canonical(list(weights.values()))
 
 
-class Renamed(Layout):
+class Renamed:
     """Names by rules, and Flax's kernels in PyTorch's layout: outputs and inputs before the window.
 
     `kernel`, `scale` and `embedding` become `weight`; statistics `mean` and `var` become `running_mean` and
@@ -107,7 +89,7 @@ class Renamed(Layout):
 
     def __init__(self, model: Model | None, patterns: Mapping[str, str], tensors: Sequence[Leaf]) -> None:
         self._tensors: dict[str, tuple[Leaf, tuple[int, ...]]] = {}
-        self.shapes = {}
+        self.shapes: dict[str, Shape] = {}
         names = {tensor.name for tensor in tensors}
         for tensor in tensors:
             path, dot, leaf = tensor.name.rpartition(".")
@@ -130,10 +112,12 @@ class Renamed(Layout):
             self.shapes[name] = shape or tuple(tensor.shape[axis] for axis in axes)
 
     def own(self, weights: Mapping[str, Any]) -> Iterator[Any]:
+        """Turn canonical weights, with the names and shapes in `shapes`, into the network's own, one by one."""
         for name, (tensor, axes) in self._tensors.items():
             yield weights[name].reshape([tensor.shape[axis] for axis in axes]).transpose(np.argsort(axes))
 
     def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
+        """The inverse of `own`."""
         return {
             name: array.transpose(axes).reshape(self.shapes[name])
             for array, (name, (_, axes)) in zip(own, self._tensors.items(), strict=True)
@@ -161,7 +145,7 @@ def _part_of_attention(tensor: Leaf, names: Set[str]) -> tuple[tuple[int, ...], 
     return None
 
 
-class Rearranged(Layout):
+class Rearranged:
     """Names and layouts by the user's function. Its inverse follows from the place to which it moves each element."""
 
     def __init__(self, model: Model, path: str, tensors: Sequence[Leaf]) -> None:
