@@ -83,8 +83,10 @@ class Stateful(Compiled):
             return jax.tree.leaves(after)
 
         once = called(first)
-        alike = ((old.shape, old.dtype) == (new.shape, new.dtype) for old, new in zip(first, once, strict=True))
-        carried = [_is_float(old) and same for old, same in zip(first, alike, strict=True)]
+        carried = [
+            jnp.issubdtype(old.dtype, jnp.floating) and (old.shape, old.dtype) == (new.shape, new.dtype)
+            for old, new in zip(first, once, strict=True)
+        ]
         twice = called([new if of else old for old, new, of in zip(first, once, carried, strict=True)])
         return [of and _same(one, two) for of, one, two in zip(carried, once, twice, strict=True)]
 
@@ -155,10 +157,6 @@ def placed_state(model: Model, state: Any, device: jax.Device, dtype: Any) -> An
 def _divided(leaves: Sequence[Any], donated: Sequence[bool]) -> tuple[Leaves, Leaves]:
     pairs = list(zip(leaves, donated, strict=True))
     return [leaf for leaf, of in pairs if of], [leaf for leaf, of in pairs if not of]
-
-
-def _is_float(leaf: jax.Array) -> bool:
-    return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
 
 
 def _same(one: jax.Array, other: jax.Array) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Ranks, Scores, Trainer
 from fwbench.frameworks.jax.flops import counted
-from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
+from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, cast
 from fwbench.frameworks.losses import Loss, loss_of
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
@@ -214,13 +214,10 @@ class TrainStep(Compiled, Trainer):
 
     def _output(self, parameters: Leaves, rest: Leaves, inputs: Any, **mode: Any) -> tuple[jax.Array, Leaves]:
         """The model's output, computed in the workload's precision, in the weights' number format; and all leaves."""
-        cast = [leaf.astype(self.compute) for leaf in parameters]
-        given = {name: self._in_precision(array) for name, array in inputs.items()}
-        output, leaves = self.network.apply(self._united(cast, rest), given, **mode)
+        weights = [leaf.astype(self.compute) for leaf in parameters]
+        given = {name: cast(array, self.compute) for name, array in inputs.items()}
+        output, leaves = self.network.apply(self._united(weights, rest), given, **mode)
         return output.astype(self.dtype), leaves
-
-    def _in_precision(self, array: jax.Array) -> jax.Array:
-        return array.astype(self.compute) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
     def _totals(self, state: Leaves, inputs: Any, labels: jax.Array) -> jax.Array:
         """Sums over samples: loss, top-1 hits, top-5 hits, number of samples; shape (4,)."""
