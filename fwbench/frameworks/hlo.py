@@ -1,10 +1,10 @@
 """Readers of the text of XLA's programs: StableHLO as lowered, and the optimised HLO that XLA made of it."""
 
+import dataclasses
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fwbench.record.fingerprint import Fingerprint
@@ -45,22 +45,10 @@ _FRAME = re.compile(r"^(\d+) \{file_location_id=(\d+) parent_frame_id=(\d+)\}$",
 _NUMPY = {"pred": "bool", "i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """`digest`, `operators` and `dtypes` of `fwbench.record.fingerprint.Fingerprint`."""
-
-    digest: str
-    operators: Mapping[str, int]
-    dtypes: Mapping[str, Mapping[str, int]]
-
-
-def fingerprint(program: Lowered, optimised: str, **facts: Any) -> Fingerprint:
-    """The fingerprint of a program by its lowered and its optimised form; the facts are further fields."""
-    return Fingerprint(
-        form="StableHLO",
-        digest=program.digest,
-        operators=program.operators,
-        dtypes=program.dtypes,
+def fingerprint(lowered: Fingerprint, optimised: str, **facts: Any) -> Fingerprint:
+    """The fingerprint of a program, lowered and optimised; the facts are further fields, `absent` among them."""
+    return dataclasses.replace(
+        lowered,
         fusions=fusions(optimised),
         libraries=libraries(optimised),
         precisions=precisions(optimised),
@@ -69,8 +57,8 @@ def fingerprint(program: Lowered, optimised: str, **facts: Any) -> Fingerprint:
     )
 
 
-def lowered(text: str) -> Lowered:
-    """Read a module's StableHLO."""
+def lowered(text: str) -> Fingerprint:
+    """Read a module's StableHLO: its digest, operators and element types."""
     own: dict[str, Counter[tuple[str, str | None]]] = {}
     calls: dict[str, Counter[str]] = {}
     function = ""
@@ -97,7 +85,7 @@ def lowered(text: str) -> Lowered:
     for (name, dtype), count in sorted(totals.items(), key=str):
         if dtype is not None:
             dtypes.setdefault(dtype, {})[name] = count
-    return Lowered(hashlib.sha256(canonical(text).encode()).hexdigest(), operators, dtypes)
+    return Fingerprint("StableHLO", hashlib.sha256(canonical(text).encode()).hexdigest(), operators, dtypes)
 
 
 def canonical(text: str) -> str:

@@ -6,12 +6,12 @@ from types import MappingProxyType
 
 import jax
 
-from fwbench.frameworks.hlo import Lowered, fingerprint
+from fwbench.frameworks.hlo import fingerprint
 from fwbench.record.fingerprint import Fingerprint
 
 
 def told(
-    program: Lowered,
+    lowered: Fingerprint,
     compiled: jax.stages.Compiled,
     compiler: Mapping[str, str],
     processor: str,
@@ -28,7 +28,7 @@ def told(
     parts = memory_parts(compiled)
     untold = {} if parts else dict.fromkeys(("memory", "memory_parts"), "this XLA backend states no memory need")
     return fingerprint(
-        program,
+        lowered,
         compiled.as_text() or "",
         compiler=compiler,
         processor=processor,

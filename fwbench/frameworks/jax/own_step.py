@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fwbench.frameworks import own_steps
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.functional import Network
-from fwbench.frameworks.jax.program import Compiled, Leaves
+from fwbench.frameworks.jax.program import Compiled, Leaves, cast
 from fwbench.frameworks.own_steps import FILLERS, Arithmetic, Names
 from fwbench.models import Model
 from fwbench.models.importing import ModelError
@@ -46,9 +46,7 @@ class OwnStep(Compiled):
         arrays = own_steps.batch(model, workload.batch_size, workload.seed, model.sizes(workload.axes))
         self.inputs = {name or "inputs": array for name, array in self.inputs.items()}
         if "targets" in arrays:
-            wanted = arrays["targets"]
-            targets = jnp.asarray(wanted, self.dtype if wanted.dtype.kind == "f" else None)
-            self.inputs["targets"] = jax.device_put(targets, self.device)
+            self.inputs["targets"] = jax.device_put(cast(arrays["targets"], self.dtype), self.device)
         self.settings |= {"train_step": model.train_step["jax"], "state": "donated"}
         self.own_names = list(own_names(self.network, self.leaves))
         self._begin(self.leaves)
@@ -140,7 +138,7 @@ class OwnStep(Compiled):
     def arithmetic(self) -> Arithmetic:
         program = str(self.function.trace(*self.arguments).jaxpr)  # type: ignore[attr-defined]
         random = any(word in program for word in ("random_bits", "threefry2x32", "rng_bit_generator"))
-        return Arithmetic(frozenset(self.lowered.dtypes), random)
+        return Arithmetic(frozenset(self.lowered.dtypes or ()), random)
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         # Freed before the new state is made, as a device may not hold both.

@@ -144,8 +144,7 @@ class TrainStep(Compiled, Trainer):
 
     def _wanted(self, wanted: NDArray[Any]) -> jax.Array:
         """The targets with which the loss compares the output, each device with its slice."""
-        floating = self.dtype if wanted.dtype.kind == "f" else None
-        return self.devices.divided(wanted, lambda part, device: jax.device_put(jnp.asarray(part, floating), device))
+        return self.devices.divided(wanted, lambda part, device: jax.device_put(cast(part, self.dtype), device))
 
     def _samples(self, images: Images) -> dict[str, jax.Array]:
         """A batch of data for the model's only input."""

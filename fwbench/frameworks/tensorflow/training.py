@@ -13,7 +13,7 @@ from fwbench.frameworks.losses import Loss, loss_of
 from fwbench.frameworks.slices import share
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import Tensor, training
-from fwbench.frameworks.tensorflow.optimizers import Adam, Optimizer, Sgd, cosine
+from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd, cosine
 from fwbench.frameworks.tensorflow.parallel import Replicas
 from fwbench.frameworks.tensorflow.program import Traced
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
@@ -57,7 +57,7 @@ class TrainStep(Traced, Trainer):
         self.criterion = criterion(model)
         with tf.device(self.device):
             parameters = self.network.parameters
-            self.optimizer: Optimizer = Adam(parameters) if workload.optimizer == "adam" else Sgd(parameters, MOMENTUM)
+            self.optimizer: Adam | Sgd = Adam(parameters) if workload.optimizer == "adam" else Sgd(parameters, MOMENTUM)
             # int64, as a GPU keeps int32 variables on the host.
             self.steps = tf.Variable(0, trainable=False, dtype=tf.int64)
             # The sum of `steps` and `draw` seeds random layers in a step.
