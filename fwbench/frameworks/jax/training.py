@@ -130,17 +130,15 @@ class TrainStep(Compiled, Trainer):
         self.inputs, self.targets = self._samples(images), (self._wanted(labels),)
 
     def curve(self) -> list[tuple[float, float]]:
-        steps = [(float(loss), float(hits)) for loss, hits in jax.device_get(self._curve)]
-        self._curve.clear()
-        return steps
+        steps, self._curve = self._curve, []
+        return [(float(loss), float(hits)) for loss, hits in jax.device_get(steps)]
 
     def score(self, images: Images, labels: Labels) -> None:
         self._scores.append(self.evaluate(self.state, self._samples(images), self._wanted(labels)))
 
     def scores(self) -> Scores:
-        scores = Scores.of(np.asarray(jax.device_get(self._scores), np.float64).tolist())
-        self._scores.clear()
-        return scores
+        totals, self._scores = self._scores, []
+        return Scores.of(np.asarray(jax.device_get(totals), np.float64).tolist())
 
     def _wanted(self, wanted: NDArray[Any]) -> jax.Array:
         """The targets with which the loss compares the output, each device with its slice."""

@@ -173,9 +173,8 @@ class TrainStep(Placed, Trainer):
 
     def curve(self) -> list[tuple[float, float]]:
         ranks = self.ranks.size if self.ranks else 1
-        steps = [(loss / ranks, hits) for loss, hits in summed(self.ranks, torch.stack(self._curve)).tolist()]
-        self._curve.clear()
-        return steps
+        steps, self._curve = self._curve, []
+        return [(loss / ranks, hits) for loss, hits in summed(self.ranks, torch.stack(steps)).tolist()]
 
     def score(self, images: Images, labels: Labels) -> None:
         self._switch(train=False)
@@ -184,9 +183,8 @@ class TrainStep(Placed, Trainer):
             self._scores.append(self.evaluate(x, self._wanted(labels)).clone())
 
     def scores(self) -> Scores:
-        scores = Scores.of(summed(self.ranks, torch.stack(self._scores)).tolist())
-        self._scores.clear()
-        return scores
+        totals, self._scores = self._scores, []
+        return Scores.of(summed(self.ranks, torch.stack(totals)).tolist())
 
     def _switch(self, *, train: bool) -> None:
         # Only when the mode changes: a switch visits every layer, and each step would pay for that.
