@@ -88,6 +88,13 @@ class Program(ABC):
         """
         return self.ranks.agree(value) if self.ranks else value
 
+    def share(self, array: NDArray[Any]) -> NDArray[Any]:
+        """This rank's equal slice of an array of samples; in a program of one process the whole array."""
+        if self.ranks is None:
+            return array
+        samples = len(array) // self.ranks.size
+        return array[self.ranks.rank * samples : (self.ranks.rank + 1) * samples]
+
     def session(self) -> AbstractContextManager[Any]:
         """The context in which all steps run; entered once, as a serving loop does, so it is no part of a call."""
         return nullcontext()
@@ -226,10 +233,7 @@ class Rotating(Protocol):
     def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
         """Let the next calls of a forward pass take these batches in turn, the first one first, each in new memory.
 
-        Called between calls, within a session or before it. Compiled code stays.
-
-        Args:
-            batches: of the shapes of the build, as `fwbench.models.inputs.draw` draws them.
+        Called between calls, within a session or before it, with batches of the build's shapes. Compiled code stays.
         """
 
 
@@ -269,12 +273,9 @@ class Trainer(Program):
 
 
 class Framework(ABC):
-    """An adapter, constructed without touching a device.
+    """An adapter, constructed without touching a device."""
 
-    Attributes:
-        ranks: the processes that run the program together; None: this one alone.
-    """
-
+    # The processes that run the program together; None: this one alone.
     ranks: Ranks | None = None
     # True if its programs can take a list of sizes in turn (`fwbench.models.mixed`).
     mixes = False

@@ -8,7 +8,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import CompileTimes, Program
-from fwbench.frameworks.slices import shares
 from fwbench.frameworks.tensorflow import convolutions
 from fwbench.frameworks.tensorflow.fingerprint import described
 from fwbench.frameworks.tensorflow.imported import tf
@@ -48,6 +47,7 @@ class Traced(Program):
         dtype: Any,
         replicas: Replicas | None = None,
     ) -> None:
+        self.dtype = dtype
         self.replicas = replicas
         self.ranks = replicas.ranks if replicas else None
         set_precision(workload.precision)
@@ -69,7 +69,11 @@ class Traced(Program):
                 rematerialise(self.network)
             self.network.load(weights)
             batch = draw(model.inputs, workload.batch_size, workload.seed, sizes)
-            self.inputs = self.network.place(shares(self.ranks, batch), dtype)
+            self.inputs = self._placed(batch)
+
+    def _placed(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """This rank's slice of a batch of inputs, on the device."""
+        return self.network.place({name: self.share(array) for name, array in batch.items()}, self.dtype)
 
     def traced(self, function: Callable[..., Any]) -> Any:
         """A `tf.function` as the lane makes it."""
@@ -157,8 +161,8 @@ class Forward(Traced):
     """A forward pass. Each of several ranks makes its own."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, replicas: Replicas | None = None) -> None:
-        self.dtype = DTYPE[workload.precision]
-        super().__init__(workload, model, weights, self.dtype.name, self.dtype, replicas)
+        dtype = DTYPE[workload.precision]
+        super().__init__(workload, model, weights, dtype.name, dtype, replicas)
         # All values that a network returns are computed, as in an eager framework.
         self.function = self.traced(self._forward)
         self.returned: Any = ()
@@ -171,7 +175,7 @@ class Forward(Traced):
     def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
         """The method of `fwbench.frameworks.contract.Rotating`."""
         with tf.device(self.device):
-            self._take([self.network.place(shares(self.ranks, batch), self.dtype) for batch in batches])
+            self._take([self._placed(batch) for batch in batches])
         self.wait()
 
     def relocate(self) -> None:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
 from fwbench.frameworks.losses import Loss, loss_of
-from fwbench.frameworks.slices import share
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import Tensor, training
 from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd, cosine
@@ -45,7 +44,6 @@ class TrainStep(Traced, Trainer):
         mixed = workload.precision == "bf16"
         dtype = tf.float64 if workload.precision == "fp64" else tf.float32
         super().__init__(workload, model, weights, "mixed_bfloat16" if mixed else dtype.name, dtype, replicas)
-        self.dtype = dtype
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
         self.seed = seed_of(workload.seed, self.ranks.rank if self.ranks else 0)
@@ -162,12 +160,11 @@ class TrainStep(Traced, Trainer):
 
     def _samples(self, images: Images) -> dict[str, Any]:
         """This rank's slice of a batch of data for the model's only input."""
-        given = dict.fromkeys(self.network.model.inputs, share(self.ranks, images))
-        return self.network.place(given, self.dtype)
+        return self._placed(dict.fromkeys(self.network.model.inputs, images))
 
     def _wanted(self, wanted: NDArray[Any]) -> Tensor:
         """This rank's slice of a batch's targets, on the device."""
-        own = tf.convert_to_tensor(share(self.ranks, wanted))
+        own = tf.convert_to_tensor(self.share(wanted))
         return tf.identity(tf.cast(own, self.dtype) if own.dtype.is_floating else own)
 
     def _output_shape(self) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fwbench.frameworks.contract import CompileTimes, Program, Ranks
 from fwbench.frameworks.faults import faults, is_out_of_memory
-from fwbench.frameworks.slices import shares
 from fwbench.frameworks.torch import graphs
 from fwbench.frameworks.torch import target as targets
 from fwbench.frameworks.torch.convolutions import Convolutions
@@ -79,7 +78,7 @@ class Placed(Program):
         self.module = self._module(weights)
         # This process's slice.
         self.batch_size = workload.batch_size // (ranks.size if ranks else 1)
-        self.inputs = self._placed(shares(ranks, stateful.called(model, workload)))
+        self.inputs = self._placed(stateful.called(model, workload))
         self.kernels: int | None = None
 
     def _module(self, weights: Mapping[str, NDArray[Any]]) -> torch.nn.Module:
@@ -95,7 +94,11 @@ class Placed(Program):
             module = module.to(memory_format=self.memory_format)
         return module
 
-    def _placed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    def _placed(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+        """This rank's slice of a batch of inputs, on the device."""
+        return self._on_device({name: self.share(array) for name, array in batch.items()})
+
+    def _on_device(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         placed = place_inputs(self.model, arrays, self.device, self.dtype)
         return {
             name: tensor.contiguous(memory_format=self.memory_format) if self.model.inputs[name].image else tensor
@@ -280,7 +283,7 @@ class Inference(Placed):
         """The method of `fwbench.frameworks.contract.Rotating`."""
         # Outside of inference mode, as the batch of the build: compiled code distinguishes tensors of that mode.
         with torch.inference_mode(mode=False):
-            self._take([self._placed(shares(self.ranks, batch)) for batch in batches])
+            self._take([self._placed(batch) for batch in batches])
         self.wait()
 
     def _held(self) -> list[Tensor]:

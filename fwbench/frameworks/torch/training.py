@@ -13,7 +13,6 @@ from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Ranks, Scores, Trainer
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.losses import Loss, loss_of
-from fwbench.frameworks.slices import share
 from fwbench.frameworks.torch.networks import called_with, place, select_output
 from fwbench.frameworks.torch.parallel import apart, averaging, first, summed
 from fwbench.frameworks.torch.program import Placed
@@ -200,18 +199,18 @@ class TrainStep(Placed, Trainer):
         A GPU reads it from one pinned tensor that serves all batches, as in XLA's runtime. CUDA would copy pageable
         memory piece by piece through a pinned buffer of its own.
         """
-        own = share(self.ranks, images)
+        own = self.share(images)
         if self.staged:
             source = torch.from_numpy(own)
             if self._pinned is None or self._pinned.shape != source.shape:
                 self._pinned = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
             # The device has read the batch before.
             own = self._pinned.copy_(source).numpy()
-        return self._placed(dict.fromkeys(self.model.inputs, own))
+        return self._on_device(dict.fromkeys(self.model.inputs, own))
 
     def _wanted(self, targets: NDArray[Any]) -> Tensor:
         """A batch's targets on the device, or this rank's slice of them."""
-        return place(share(self.ranks, targets), self.device, self.dtype)
+        return place(self.share(targets), self.device, self.dtype)
 
     def _loss(self, *part: Tensor, network: Callable[..., Any] | None = None) -> tuple[Tensor, Tensor]:
         """This part's share of the batch's mean loss; top-1 hits, counted in mode `fit` alone.
