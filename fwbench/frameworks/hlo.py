@@ -59,7 +59,7 @@ def fingerprint(lowered: Fingerprint, optimised: str, **facts: Any) -> Fingerpri
 
 def lowered(text: str) -> Fingerprint:
     """Read a module's StableHLO: its digest, operators and element types."""
-    own: dict[str, Counter[tuple[str, str | None]]] = {}
+    own: dict[str, Counter[tuple[str, str]]] = {}
     calls: dict[str, Counter[str]] = {}
     function = ""
     for line in text.splitlines():
@@ -70,21 +70,17 @@ def lowered(text: str) -> Fingerprint:
                 for element in _ELEMENT.finditer(line.partition("->")[0]):
                     own[function]["argument", _dtype(element["type"])] += 1
         elif function and (match := _OPERATOR.match(line)):
-            called = _CALL.search(line)
-            if called:
+            if called := _CALL.search(line):
                 calls[function][called["name"]] += 1
-                continue
-            name = match["name"].removeprefix("stablehlo.")
-            if name != "return":
-                own[function][name, None] += 1
+            elif (name := match["name"].removeprefix("stablehlo.")) != "return":
+                own[function][name, ""] += 1
                 for kind in {element["type"] for element in _ELEMENT.finditer(line)}:
                     own[function][name, _dtype(kind)] += 1
     totals = _called("main", own, calls)
-    operators = {name: count for (name, dtype), count in sorted(totals.items(), key=str) if dtype is None}
-    dtypes: dict[str, dict[str, int]] = {}
+    dtypes: dict[str, dict[str, int]] = {"": {}}
     for (name, dtype), count in sorted(totals.items(), key=str):
-        if dtype is not None:
-            dtypes.setdefault(dtype, {})[name] = count
+        dtypes.setdefault(dtype, {})[name] = count
+    operators = dtypes.pop("")
     return Fingerprint("StableHLO", hashlib.sha256(canonical(text).encode()).hexdigest(), operators, dtypes)
 
 
@@ -179,8 +175,8 @@ def _is_installed(file: str) -> bool:
 
 
 def _called(
-    function: str, own: Mapping[str, Counter[tuple[str, str | None]]], calls: Mapping[str, Counter[str]]
-) -> Counter[tuple[str, str | None]]:
+    function: str, own: Mapping[str, Counter[tuple[str, str]]], calls: Mapping[str, Counter[str]]
+) -> Counter[tuple[str, str]]:
     """A function's operators, including those of the functions it calls; StableHLO has no recursion."""
     total = Counter(own[function])
     for name, times in calls[function].items():

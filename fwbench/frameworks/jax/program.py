@@ -65,7 +65,6 @@ class Compiled(Program):
 
     Args:
         dtype: number format of floating-point leaves and inputs.
-        ranks: the processes that run the program together; None: this one alone.
     """
 
     function: Callable[..., Any]
@@ -133,15 +132,15 @@ class Compiled(Program):
 
     def reset_peak_memory(self) -> None:
         for device in self.devices.local:
-            if clear := _clear_peak(device):
-                clear()
+            # Older versions cannot (jax PR 38373).
+            if device.memory_stats() is not None and hasattr(device, "clear_memory_stats"):
+                device.clear_memory_stats()
 
     def peak_memories(self) -> list[Metric]:
         if self.device.memory_stats() is None:
             return super().peak_memories()
-        since = (
-            "since clear_memory_stats" if _clear_peak(self.device) else "of a fresh process; includes XLA's autotuning"
-        )
+        clears = hasattr(self.device, "clear_memory_stats")
+        since = "since clear_memory_stats" if clears else "of a fresh process; includes XLA's autotuning"
         limit = self.device.memory_stats().get("bytes_limit")
         pool = f"; of a pool of {limit / 2**30:.1f} GiB at most" if limit else ""
         source = f"JAX memory_stats peak_bytes_in_use {since}{pool}"
@@ -176,11 +175,6 @@ class Compiled(Program):
 
     def fingerprint_for(self, target: str) -> Fingerprint | str:
         return targets.fingerprint(self.function, self.arguments, target)
-
-
-def _clear_peak(device: Any) -> Callable[[], None] | None:
-    """A function that resets a device's peak memory; None without a peak, or if this JAX cannot (jax PR 38373)."""
-    return None if device.memory_stats() is None else getattr(device, "clear_memory_stats", None)
 
 
 def cast(leaf: Any, dtype: Any) -> Any:

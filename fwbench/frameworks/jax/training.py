@@ -35,7 +35,6 @@ class TrainStep(Compiled, Trainer):
 
     Args:
         horizon: steps over which the learning rate falls to zero.
-        ranks: the processes that run the program together; None: this one alone.
     """
 
     state: Leaves
