@@ -168,7 +168,7 @@ def taken_apart(tree: Any) -> Parts:
     leaves, structure = jax.tree.flatten(tree)
     # `nnx.split` returns a tree of variables. The path of a variable is that of its array.
     parts, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: isinstance(part, nnx.Variable))
-    found = list(zip((path for path, part in parts for _ in jax.tree.leaves(part)), leaves, strict=True))
+    found = zip((path for path, part in parts for _ in jax.tree.leaves(part)), leaves, strict=True)
     # Equinox's modules keep settings as numbers, which are no part of its states.
     equinox: Any = sys.modules.get("equinox")
     settings = equinox and any(
@@ -176,14 +176,11 @@ def taken_apart(tree: Any) -> Parts:
         for part in jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, equinox.Module))
     )
     kinds = jax.Array | np.ndarray if settings else jax.Array | np.ndarray | bool | int | float
-    is_array = [isinstance(leaf, kinds) for _, leaf in found]
 
     def whole(arrays: Sequence[Any]) -> Any:
         given = iter(arrays)
-        return jax.tree.unflatten(
-            structure, [next(given) if taken else leaf for taken, (_, leaf) in zip(is_array, found, strict=True)]
-        )
+        return jax.tree.unflatten(structure, [next(given) if isinstance(leaf, kinds) else leaf for leaf in leaves])
 
-    chosen = [of for taken, of in zip(is_array, found, strict=True) if taken]
+    chosen = [(path, leaf) for path, leaf in found if isinstance(leaf, kinds)]
     paths = tuple(jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in chosen)
     return Parts(paths, [jnp.asarray(leaf) for _, leaf in chosen], whole)

@@ -180,11 +180,6 @@ class Placed(Program):
         """True if Inductor is asked for CUDA graphs, which it may still skip."""
         return self.settings.get("compile_mode") in {modes["cuda"] for modes in _MODES.values()}
 
-    @property
-    def replays(self) -> bool:
-        """True if a step replays CUDA graphs, which allocate nothing: they compute in a pool reserved for them."""
-        return self.may_replay and graphs.recorded() > 0
-
     def reset_peak_memory(self) -> None:
         if self.device.type != "cuda":
             return
@@ -200,7 +195,9 @@ class Placed(Program):
         return self._memory("memory") if self.device.type == "cuda" else super().memory_in_use()
 
     def _memory(self, figure: str) -> Metric:
-        name, pool = ("reserved", ", CUDA graphs' pool included") if self.replays else ("allocated", "")
+        # Replayed CUDA graphs allocate nothing: they compute in a pool reserved for them.
+        replays = self.may_replay and graphs.recorded() > 0
+        name, pool = ("reserved", ", CUDA graphs' pool included") if replays else ("allocated", "")
         number = getattr(torch.cuda, f"{figure}_{name}")(self.device)
         return Metric(float(number), f"torch.cuda.{figure}_{name}{pool}")
 
