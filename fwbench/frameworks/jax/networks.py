@@ -104,14 +104,7 @@ def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) ->
 
 
 def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """True if a path names a function of the model's inputs, False if it names a builder of its network.
-
-    Args:
-        given: the axes for which the definition has parameters.
-
-    Raises:
-        ModelError: the definition is neither.
-    """
+    """True if a path names a function of the model's inputs, False if it names a builder of its network."""
     if inspect.isclass(definition):
         return False
     known = parameters(definition)

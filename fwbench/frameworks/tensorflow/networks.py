@@ -267,14 +267,7 @@ class _Function:
 
 
 def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """True if a path names a function of the model's inputs, False if it names a builder of its network.
-
-    Args:
-        given: the axes for which the definition has parameters.
-
-    Raises:
-        ModelError: the definition is neither.
-    """
+    """True if a path names a function of the model's inputs, False if it names a builder of its network."""
     known = parameters(definition)
     if inspect.isclass(definition) or known is None:
         return not inspect.isclass(definition)
