@@ -187,13 +187,15 @@ class Rearranged:
         moved = self._call(function, own, values)
         origins = {}
         for name, array in moved.items():
-            if not low[name].shape == high[name].shape == array.shape:
-                raise self._no_rearrangement(name)
-            told = high[name].astype(np.float64) * _BASE + low[name] - 1
+            alike = low[name].shape == high[name].shape == array.shape
+            told = high[name].astype(np.float64) * _BASE + low[name] - 1 if alike else np.array(-1.0)
             origins[name] = told.astype(np.int64)
             in_range = bool(((told >= 0) & (told < count)).all()) and np.array_equal(told, origins[name])
             if not in_range or not np.array_equal(values[origins[name]], array):
-                raise self._no_rearrangement(name)
+                raise ModelError(
+                    f"{self._path!r} computes {name!r} instead of rearranging weights: it may transpose, reshape, "
+                    "split, concatenate and rename them"
+                )
         return origins
 
     def _call(
@@ -207,12 +209,6 @@ class Rearranged:
             if isinstance(made, Mapping) and all(isinstance(name, str) for name in made):
                 return {name: np.asarray(array) for name, array in made.items()}
         raise ModelError(f"{self._path!r} returned an object of type {type(made).__name__}, not weights by their names")
-
-    def _no_rearrangement(self, name: str) -> ModelError:
-        return ModelError(
-            f"{self._path!r} computes {name!r} instead of rearranging weights: it may transpose, reshape, split, "
-            "concatenate and rename them"
-        )
 
 
 class _Gather:
