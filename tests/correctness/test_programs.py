@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from fwbench import frameworks
 from fwbench.compare.programs import compare
 from fwbench.frameworks.contract import CompileTimes
-from fwbench.frameworks.jax.fingerprint import lowered
+from fwbench.frameworks.hlo import lowered
 from fwbench.frameworks.jax.program import Compiled
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.program import Placed
