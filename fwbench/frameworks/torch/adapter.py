@@ -117,8 +117,10 @@ class Torch(Framework):
     def probe(self, workload: Workload, operands: Operands) -> Products:
         device, layout = device_of(workload, self.ranks), memory_format(workload)
 
-        def products(left: Tensor, right: Tensor, images: Tensor, kernel: Tensor, *attended: Tensor) -> list[Tensor]:
-            mixed = functional.scaled_dot_product_attention(*attended)
+        def products(
+            left: Tensor, right: Tensor, images: Tensor, kernel: Tensor, query: Tensor, key: Tensor, value: Tensor
+        ) -> list[Tensor]:
+            mixed = functional.scaled_dot_product_attention(query, key, value)
             return [left @ right, functional.conv2d(images, kernel, padding=1), mixed]
 
         mode = compile_mode(workload.runner, device)

@@ -264,7 +264,7 @@ class TrainStep(Placed, Trainer):
         return shape
 
 
-def criterion(model: Model) -> Loss:
+def criterion(model: Model) -> Callable[..., Tensor]:
     """The model's loss, as `fwbench.frameworks.losses` describes it."""
     own: dict[str, Loss] = {
         "cross_entropy": lambda output, labels: functional.cross_entropy(output.flatten(0, -2), labels.flatten()),
