@@ -1,10 +1,10 @@
 """The contract between a framework's adapter and the worker: build a workload, and run the program that results."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,10 @@ class Program(ABC):
     """
 
     settings: Mapping[str, Any]
+    # The processes that run the program together; None: this one alone.
+    ranks: Ranks | None = None
+    # The reason why nothing tells the memory of the device.
+    no_allocator = "the program runs on the CPU, which has no such allocator"
     # True if the first step after `restart` needs as much memory as later steps. The worker may then measure that
     # step's memory.
     restarts_in_place = False
@@ -82,7 +86,14 @@ class Program(ABC):
         Called wherever a clock decides the number of calls, as the ranks would otherwise make different numbers. Every
         rank calls it, and none returns before all have called.
         """
-        return value
+        return self.ranks.agree(value) if self.ranks else value
+
+    def share(self, array: NDArray[Any]) -> NDArray[Any]:
+        """This rank's equal slice of an array of samples; in a program of one process the whole array."""
+        if self.ranks is None:
+            return array
+        samples = len(array) // self.ranks.size
+        return array[self.ranks.rank * samples : (self.ranks.rank + 1) * samples]
 
     def session(self) -> AbstractContextManager[Any]:
         """The context in which all steps run; entered once, as a serving loop does, so it is no part of a call."""
@@ -155,7 +166,7 @@ class Program(ABC):
 
     def peak_memory(self) -> Metric:
         """Peak of the device allocator in bytes since the reset, or since the build if it cannot be reset."""
-        return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
+        return unavailable("device allocator", self.no_allocator)
 
     def peak_memories(self) -> list[Metric]:
         """The peak of each of this process's devices; `peak_memory` is the largest of them."""
@@ -163,7 +174,7 @@ class Program(ABC):
 
     def memory_in_use(self) -> Metric:
         """Bytes that the device allocator has given out now."""
-        return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
+        return unavailable("device allocator", self.no_allocator)
 
     def exported_size(self) -> Metric | None:
         """Bytes of the files that the program was loaded from; None if the lane exports nothing."""
@@ -215,6 +226,17 @@ class Program(ABC):
         return "the lane cannot compile for a device that is not here"
 
 
+@runtime_checkable
+class Rotating(Protocol):
+    """A program whose calls can take several batches in turn, which exposes a network that remembers outputs."""
+
+    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        """Let the next calls of a forward pass take these batches in turn, the first one first, each in new memory.
+
+        Called between calls, within a session or before it, with batches of the build's shapes. Compiled code stays.
+        """
+
+
 @dataclass(frozen=True)
 class Scores:
     """Mean cross-entropy of a split, and the shares of its samples whose label ranks first or among the first five."""
@@ -251,12 +273,9 @@ class Trainer(Program):
 
 
 class Framework(ABC):
-    """An adapter, constructed without touching a device.
+    """An adapter, constructed without touching a device."""
 
-    Attributes:
-        ranks: the processes that run the program together; None: this one alone.
-    """
-
+    # The processes that run the program together; None: this one alone.
     ranks: Ranks | None = None
     # True if its programs can take a list of sizes in turn (`fwbench.models.mixed`).
     mixes = False

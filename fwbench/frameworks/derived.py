@@ -27,7 +27,7 @@ from fwbench.models.inputs import draw
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import EXPORTS
-from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.measurement import Metric
 from fwbench.record.workload import Workload
 
 Array = NDArray[Any]
@@ -107,6 +107,8 @@ class Exported(Program):
         arrays = [_array(array, model.inputs[name].image) for name, array in batch.items()]
         self.inputs = {f"input_{index}": array for index, array in enumerate(arrays)}
         self.settings: Mapping[str, Any] = {}
+        if workload.device != "cpu":
+            self.no_allocator = f"{framework.title} does not tell what it holds"
         self._export(weights)
 
     def _export(self, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -158,17 +160,6 @@ class Exported(Program):
         former = self.loaded
         self._load()
         del former
-
-    def peak_memory(self) -> Metric:
-        return self._untold() or super().peak_memory()
-
-    def memory_in_use(self) -> Metric:
-        return self._untold() or super().memory_in_use()
-
-    def _untold(self) -> Metric | None:
-        if self.workload.device == "cpu":
-            return None
-        return unavailable("device allocator", f"{self.framework.title} does not tell what it holds")
 
     def fingerprint(self) -> Fingerprint:
         return self.loaded.fingerprint()

@@ -1,10 +1,13 @@
 """Readers of the text of XLA's programs: StableHLO as lowered, and the optimised HLO that XLA made of it."""
 
+import dataclasses
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
+
+from fwbench.record.fingerprint import Fingerprint
 
 # An operator begins its line, after the names of its results: pretty-printed, in MLIR's generic form, or a call.
 _OPERATOR = re.compile(r'^\s*(?:%[^=]+= )?"?(?:(?P<name>[a-z]\w*\.\w+)"?[ (<]|call @)')
@@ -42,18 +45,21 @@ _FRAME = re.compile(r"^(\d+) \{file_location_id=(\d+) parent_frame_id=(\d+)\}$",
 _NUMPY = {"pred": "bool", "i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """`digest`, `operators` and `dtypes` of `fwbench.record.fingerprint.Fingerprint`."""
+def fingerprint(lowered: Fingerprint, optimised: str, **facts: Any) -> Fingerprint:
+    """The fingerprint of a program, lowered and optimised; the facts are further fields, `absent` among them."""
+    return dataclasses.replace(
+        lowered,
+        fusions=fusions(optimised),
+        libraries=libraries(optimised),
+        precisions=precisions(optimised),
+        aliased=aliased(optimised),
+        **facts,
+    )
 
-    digest: str
-    operators: Mapping[str, int]
-    dtypes: Mapping[str, Mapping[str, int]]
 
-
-def lowered(text: str) -> Lowered:
-    """Read a module's StableHLO."""
-    own: dict[str, Counter[tuple[str, str | None]]] = {}
+def lowered(text: str) -> Fingerprint:
+    """Read a module's StableHLO: its digest, operators and element types."""
+    own: dict[str, Counter[tuple[str, str]]] = {}
     calls: dict[str, Counter[str]] = {}
     function = ""
     for line in text.splitlines():
@@ -64,22 +70,18 @@ def lowered(text: str) -> Lowered:
                 for element in _ELEMENT.finditer(line.partition("->")[0]):
                     own[function]["argument", _dtype(element["type"])] += 1
         elif function and (match := _OPERATOR.match(line)):
-            called = _CALL.search(line)
-            if called:
+            if called := _CALL.search(line):
                 calls[function][called["name"]] += 1
-                continue
-            name = match["name"].removeprefix("stablehlo.")
-            if name != "return":
-                own[function][name, None] += 1
+            elif (name := match["name"].removeprefix("stablehlo.")) != "return":
+                own[function][name, ""] += 1
                 for kind in {element["type"] for element in _ELEMENT.finditer(line)}:
                     own[function][name, _dtype(kind)] += 1
     totals = _called("main", own, calls)
-    operators = {name: count for (name, dtype), count in sorted(totals.items(), key=str) if dtype is None}
-    dtypes: dict[str, dict[str, int]] = {}
+    dtypes: dict[str, dict[str, int]] = {"": {}}
     for (name, dtype), count in sorted(totals.items(), key=str):
-        if dtype is not None:
-            dtypes.setdefault(dtype, {})[name] = count
-    return Lowered(hashlib.sha256(canonical(text).encode()).hexdigest(), operators, dtypes)
+        dtypes.setdefault(dtype, {})[name] = count
+    operators = dtypes.pop("")
+    return Fingerprint("StableHLO", hashlib.sha256(canonical(text).encode()).hexdigest(), operators, dtypes)
 
 
 def canonical(text: str) -> str:
@@ -173,8 +175,8 @@ def _is_installed(file: str) -> bool:
 
 
 def _called(
-    function: str, own: Mapping[str, Counter[tuple[str, str | None]]], calls: Mapping[str, Counter[str]]
-) -> Counter[tuple[str, str | None]]:
+    function: str, own: Mapping[str, Counter[tuple[str, str]]], calls: Mapping[str, Counter[str]]
+) -> Counter[tuple[str, str]]:
     """A function's operators, including those of the functions it calls; StableHLO has no recursion."""
     total = Counter(own[function])
     for name, times in calls[function].items():

@@ -142,15 +142,13 @@ class Names:
             ModelError: the state does not hold the network's weights.
         """
         self.of: dict[str, tuple[str, str]] = {}
-        paths: dict[tuple[str, ...], list[str]] = {}
-        found: dict[str, tuple[tuple[str, ...], str]] = {}
+        paths: dict[tuple[str, ...], dict[str, str]] = {}
         for path, shape in shapes.items():
             parts = path.split(".")
             ends = (".".join(parts[start:]) for start in range(len(parts)))
             name = next((end for end in ends if parameters.get(end) == shape), "")
             role = _role(parts[: len(parts) - len(name.split("."))] if name else parts)
-            found[path] = role, name
-            paths.setdefault((*role, "" if name else "number"), []).append(path)
+            paths.setdefault((*role, "" if name else "number"), {})[path] = name
         labels = _labels(key for key in paths if key[-1] != "number")
         labels |= _labels(key for key in paths if key[-1] == "number")
         known = {*_ROLES.values(), AVERAGE}
@@ -159,7 +157,7 @@ class Names:
             raise ModelError(f"the state of {model.name}'s training step does not hold the weights of the network")
         labels[max(held, key=lambda key: (labels[key].lower() in _OWN, len(paths[key])))] = WEIGHTS
         for key, members in paths.items():
-            self.of |= {path: (labels[key], found[path][1]) for path in members}
+            self.of |= {path: (labels[key], name) for path, name in members.items()}
 
     @property
     def roles(self) -> dict[str, dict[str, str]]:

@@ -90,14 +90,6 @@ def reference(given: Operands, dtype: type = np.float64) -> Products:
     return Products(*(array.astype(dtype) for array in (matmul, convolution, attention)))
 
 
-def classify(error: float) -> str:
-    """The arithmetic whose band holds the error, or `unknown`."""
-    for arithmetic, (low, high) in BANDS.items():
-        if low <= error <= high:
-            return arithmetic
-    return "unknown"
-
-
 def check(asked: str, given: Operands, products: Products) -> dict[str, dict[str, Any]]:
     """Check the probe's results; return `error` and `arithmetic` of each product for the record.
 
@@ -108,7 +100,9 @@ def check(asked: str, given: Operands, products: Products) -> dict[str, dict[str
     for name, exact, computed in zip(Products._fields, reference(given), products, strict=True):
         if exact is not None and computed is not None:
             error = float(np.linalg.norm(computed.astype(np.float64) - exact) / np.linalg.norm(exact))
-            result[name] = {"error": error, "arithmetic": classify(error / _PRODUCTS.get(name, 1.0))}
+            share = error / _PRODUCTS.get(name, 1.0)
+            arithmetic = next((kind for kind, (low, high) in BANDS.items() if low <= share <= high), "unknown")
+            result[name] = {"error": error, "arithmetic": arithmetic}
     for name, verdict in result.items():
         if not keeps(name, verdict["arithmetic"], asked):
             raise ArithmeticError(

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks.contract import Program
-from fwbench.frameworks.optional import Rotating
+from fwbench.frameworks.contract import Program, Rotating
 from fwbench.meters.latency import Clock
 from fwbench.models import Model
 from fwbench.models.inputs import draw

@@ -15,10 +15,11 @@ from jax._src.lax import lax
 from jax.interpreters import partial_eval
 
 from fwbench.frameworks.jax import convolutions, networks
-from fwbench.frameworks.jax.functional import Leaf, Network
-from fwbench.frameworks.jax.losses import loss_of
+from fwbench.frameworks.jax.functional import Network
+from fwbench.frameworks.jax.layout import Leaf
 from fwbench.frameworks.jax.options import faster, known
 from fwbench.frameworks.jax.stateful import placed_state, stepped
+from fwbench.frameworks.jax.training import criterion
 from fwbench.models import Model, stateful
 from fwbench.models.weights import Shape, is_statistic
 from fwbench.parity.case import (
@@ -66,7 +67,7 @@ class JaxSide(Side):
         """
         super().__init__(case)
         self.network = networks.network(case.model, case.sizes) if network is None else network
-        self._criterion = loss_of(case.model)
+        self._criterion = criterion(case.model)
         self._others = self._buffers()
         device = jax.devices(case.device)[0]
         differentiate = jax.value_and_grad(self.answer, has_aux=True)

@@ -58,7 +58,7 @@ def sources(paths: Iterable[str], own: str | tuple[str, ...] = _NETWORKS) -> Sou
         file = _file(module)
         if isinstance(file, str):
             distributions.add(file)
-        # fwbench's `__init__.py` files import a framework's whole adapter, on which no network depends.
+        # No network depends on fwbench's `__init__.py` files.
         elif file is not None and not (top == "fwbench" and file.name == "__init__.py"):
             text = file.read_bytes()
             files[module] = _digest(text)

@@ -9,10 +9,10 @@ import numpy as np
 from fwbench.frameworks.tensorflow import convolutions
 from fwbench.frameworks.tensorflow.imported import keras, tf
 from fwbench.frameworks.tensorflow.layers import training
-from fwbench.frameworks.tensorflow.losses import loss_of
 from fwbench.frameworks.tensorflow.networks import Network
 from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd
 from fwbench.frameworks.tensorflow.program import CPU, GPU, set_precision
+from fwbench.frameworks.tensorflow.training import criterion
 from fwbench.models import Model
 from fwbench.models.weights import Shape
 from fwbench.parity.case import (
@@ -53,7 +53,7 @@ class TensorFlowSide(Side):
         set_precision("fp32")
         self._device = GPU if case.device == "gpu" else CPU
         self._form: convolutions.Form = "products" if xla and case.device == "cpu" else "own"
-        self._criterion = loss_of(case.model)
+        self._criterion = criterion(case.model)
         with tf.device(self._device):
             self.network = Network(case.model, case.sizes, case.dtype)
             self._rates = self.network.without_randomness()

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from fwbench import frameworks
 from fwbench.compare.programs import compare
 from fwbench.frameworks.contract import CompileTimes
-from fwbench.frameworks.jax.fingerprint import lowered
+from fwbench.frameworks.hlo import lowered
 from fwbench.frameworks.jax.program import Compiled
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.program import Placed
@@ -31,6 +31,8 @@ X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 class Jitted(Compiled):
     """A function of arrays, compiled as a network's is."""
 
+    arguments = ()
+
     def __init__(self, function, *arguments, **options):
         self.ranks = None
         self.settings = {}
@@ -47,6 +49,9 @@ class Jitted(Compiled):
 
     def output(self):
         return np.asarray(jax.tree.leaves(self.out)[0])
+
+    def relocate(self):
+        raise NotImplementedError
 
 
 class Dispatched(Placed):

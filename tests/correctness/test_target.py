@@ -13,7 +13,7 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from fwbench import frameworks
 from fwbench.compare.programs import changes, compare
-from fwbench.frameworks.jax.fingerprint import libraries, precisions
+from fwbench.frameworks.hlo import libraries, precisions
 from fwbench.frameworks.jax.mlp import MLP
 from fwbench.frameworks.jax.target import fingerprint as jax_fingerprint
 from fwbench.frameworks.torch.target import fingerprint as torch_fingerprint

@@ -376,10 +376,10 @@ def _of_torch(workload: Workload, model: Model, weights: Weights, ranks: Ranks |
 def _of_jax(workload: Workload, model: Model, weights: Weights, ranks: Ranks | None, first_of: int | None) -> Trainer:
     import jax
 
-    from fwbench.frameworks.jax.parallel import One
+    from fwbench.frameworks.jax.parallel import Devices
     from fwbench.frameworks.jax.training import TrainStep
 
-    class First(One):
+    class First(Devices):
         """One device, with the random keys of the first of several."""
 
         def keys(self, key: Any, parts: int) -> Any:

@@ -30,13 +30,9 @@ def first_slice_everywhere(lane: str, patch: Patch) -> None:
 
         patch.setattr(parallel.Several, "_mine", lambda self: [(0, device) for device in self.local])
     else:
-        from fwbench.frameworks.torch import program, training
+        from fwbench.frameworks.torch.program import Placed
 
-        def share(ranks: Any, array: Any) -> Any:
-            return array[: len(array) // ranks.size]
-
-        patch.setattr(training, "share", share)
-        patch.setattr(program, "shares", lambda ranks, arrays: {name: share(ranks, of) for name, of in arrays.items()})
+        patch.setattr(Placed, "share", lambda self, array: array[: len(array) // self.ranks.size])
 
 
 def synchronised_batch_statistics(lane: str, patch: Patch) -> None:

@@ -14,7 +14,7 @@ import torch
 from flax import nnx
 
 import fwbench
-from fwbench.frameworks.jax import FRAMEWORK
+from fwbench.frameworks.jax.adapter import FRAMEWORK
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.training import targets as draw_targets
 from fwbench.models.importing import ModelError
@@ -462,7 +462,7 @@ def test_activation_checkpointing_needs_blocks_that_are_known():
 
 def test_a_network_of_another_library_does_not_import_equinox():
     code = (
-        "import sys; from fwbench.frameworks.jax import FRAMEWORK; from fwbench.models import CATALOG\n"
+        "import sys; from fwbench.frameworks.jax.adapter import FRAMEWORK; from fwbench.models import CATALOG\n"
         "FRAMEWORK.weight_shapes(CATALOG['mlp'], {}); assert 'equinox' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

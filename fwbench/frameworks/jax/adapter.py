@@ -72,8 +72,12 @@ class Jax(Framework):
                 return f"{model.name} has no weights to train"
         if workload.device == "gpu" and (reason := plugins.no_gpu()):
             return f"this machine has a GPU, but jax {jax.__version__} cannot use it: {reason}"
-        if workload.precision == "tf32" and not workload.target and (reason := _no_tf32(workload)):
-            return reason
+        if workload.precision == "tf32" and not workload.target:
+            device = _device(workload)
+            capability = getattr(device, "compute_capability", "0.0" if device.platform == "cpu" else "8.0")
+            if tuple(map(int, capability.split("."))) < (8, 0):
+                name = "a CPU" if device.platform == "cpu" else device.device_kind
+                return f"{name} has no TF32 arithmetic: ask for fp32 or bf16"
         return parallel.lacking(workload, self.ranks)
 
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
@@ -142,16 +146,6 @@ class Jax(Framework):
         limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
         advice = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 lets it take nearly all of the GPU"
         return f"{said}; XLA's pool takes {limit / 2**30:.1f} GiB at most, and {advice}" if limit else said
-
-
-def _no_tf32(workload: Workload) -> str | None:
-    device = _device(workload)
-    capability = getattr(device, "compute_capability", "")
-    if device.platform == "cpu":
-        return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
-    if capability and tuple(map(int, capability.split("."))) < (8, 0):
-        return f"{device.device_kind} has no TF32 arithmetic: ask for fp32 or bf16"
-    return None
 
 
 def _device(workload: Workload) -> jax.Device:

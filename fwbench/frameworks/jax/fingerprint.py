@@ -6,14 +6,12 @@ from types import MappingProxyType
 
 import jax
 
-from fwbench.frameworks.hlo import Lowered, aliased, fusions, libraries, lowered, precisions
+from fwbench.frameworks.hlo import fingerprint
 from fwbench.record.fingerprint import Fingerprint
-
-__all__ = ["flags", "lowered", "memory_parts", "needed", "told"]
 
 
 def told(
-    program: Lowered,
+    lowered: Fingerprint,
     compiled: jax.stages.Compiled,
     compiler: Mapping[str, str],
     processor: str,
@@ -26,25 +24,18 @@ def told(
         processor: the processor for which the machine code is made.
         absent: the reasons for which some fields stay None.
     """
-    optimised = compiled.as_text() or ""
     costs = compiled.cost_analysis() or {}
     parts = memory_parts(compiled)
     untold = {} if parts else dict.fromkeys(("memory", "memory_parts"), "this XLA backend states no memory need")
-    return Fingerprint(
-        form="StableHLO",
-        digest=program.digest,
-        operators=program.operators,
-        dtypes=program.dtypes,
+    return fingerprint(
+        lowered,
+        compiled.as_text() or "",
         compiler=compiler,
         processor=processor,
         flops=costs.get("flops"),
         bytes_accessed=costs.get("bytes accessed"),
-        fusions=fusions(optimised),
-        libraries=libraries(optimised),
-        precisions=precisions(optimised),
         memory=needed(parts) if parts else None,
         memory_parts=parts,
-        aliased=aliased(optimised),
         absent={"graph_breaks": "a program traced by JAX is one graph", **untold, **absent},
     )
 

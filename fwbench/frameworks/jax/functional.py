@@ -2,8 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,34 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.faults import faults
-from fwbench.frameworks.jax.layout import Layout, Tensor, check, layout
+from fwbench.frameworks.jax.layout import Leaf, check, layout
 from fwbench.models import Model
 from fwbench.models.outputs import select
-from fwbench.models.weights import Shape, Weights
-
-Kind = Literal["parameter", "statistic", "buffer", "random"]
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """One array of a network's state.
-
-    Attributes:
-        name: its own path, joined by dots.
-        kind: `parameter` is trained, and `statistic` runs along with training: these two are the canonical weights.
-            `buffer` is any other array that the network brings along, `random` the state of its random streams.
-        canonical: shape in PyTorch's layout, if it is not `shape` and does not follow from the name.
-    """
-
-    name: str
-    shape: Shape
-    kind: Kind
-    canonical: Shape | None = None
-
-    @property
-    def is_weight(self) -> bool:
-        """True for a canonical weight."""
-        return self.kind in ("parameter", "statistic")
+from fwbench.models.weights import Weights
 
 
 class Network(ABC):
@@ -58,9 +33,7 @@ class Network(ABC):
     def __init__(self, model: Model, leaves: Sequence[Leaf]) -> None:
         self.model = model
         self.leaves = tuple(leaves)
-        weights = [leaf for leaf in leaves if leaf.is_weight]
-        tensors = [Tensor(leaf.name, leaf.shape, leaf.kind == "statistic", leaf.canonical) for leaf in weights]
-        self._layout: Layout = layout(model, tensors)
+        self._layout = layout(model, [leaf for leaf in leaves if leaf.is_weight])
         self.shapes = self._layout.shapes
 
     def load(self, weights: Mapping[str, Any]) -> list[Any]:
@@ -126,16 +99,13 @@ class Network(ABC):
         return select(self.model, "jax", returned, len(next(iter(inputs.values())))), after
 
     def everything(self, leaves: Sequence[Any], inputs: Mapping[str, Any]) -> tuple[jax.Array, list[jax.Array]]:
-        """Call the network in inference mode.
+        """As `apply`, in inference mode.
 
         Returns:
             The model's output, and all other arrays that the network returns: an eager framework computes them, too.
-
-        Raises:
-            ModelError: as `apply`.
         """
         returned, _ = self._returned(leaves, inputs, False, None)
-        output: jax.Array = select(self.model, "jax", returned, len(next(iter(inputs.values()))))
+        output = select(self.model, "jax", returned, len(next(iter(inputs.values()))))
         return output, [array for array in _arrays(returned) if array is not output]
 
     @property
@@ -180,8 +150,7 @@ class Network(ABC):
 
         # Compiled ahead of time, so that it runs now even while a program is traced, or runs operator by operator.
         with faults(f"the network of {self.model.name}"), jax.disable_jit(False):
-            arrays: list[Any] = jax.jit(values).lower().compile()()
-        return arrays
+            return jax.jit(values).lower().compile()()
 
     def _drawn(self, seed: int) -> Any:
         """A state as the user's code sets it: a tree with the arrays of `leaves`, in their order."""

@@ -5,6 +5,7 @@ Linen, Equinox and Haiku are not imported here: the user's network has imported 
 
 import inspect
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -13,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from fwbench.frameworks.jax.functional import Kind, Leaf, Network
+from fwbench.frameworks.jax.functional import Network
+from fwbench.frameworks.jax.layout import Kind, Leaf
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, described, parameters
 
@@ -59,15 +61,14 @@ class Nnx(Network):
 
     def module(self) -> nnx.Module:
         """A copy of the module, with the weights that this network was made with, in training mode."""
-        module: nnx.Module = nnx.merge(self._graphs[True], self._state, copy=True)
-        return module
+        return nnx.merge(self._graphs[True], self._state, copy=True)
 
     def replaced(self, module: nnx.Module) -> "Nnx":
         """The network with a changed copy of its module."""
         return Nnx(self.model, module, self._build)
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
-        module = self._merged(leaves, train)
+        module = self.assembled(leaves, train=train)
         if train and key is None:
             for _, part in nnx.iter_graph(module):
                 if hasattr(part, "rate") and hasattr(part, "deterministic"):
@@ -76,16 +77,12 @@ class Nnx(Network):
         returned = _called(module, inputs, train, rngs=rngs)
         return returned, self.taken_apart(module)
 
-    def _merged(self, leaves: Sequence[Any], train: bool) -> Any:
-        return nnx.merge(self._graphs[train], jax.tree.unflatten(self._structure, leaves), copy=True)
-
     @property
     def jit(self) -> Callable[..., Any]:
-        jitted: Callable[..., Any] = nnx.jit
-        return jitted
+        return nnx.jit
 
     def assembled(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
-        return self._merged(leaves, train)
+        return nnx.merge(self._graphs[train], jax.tree.unflatten(self._structure, leaves), copy=True)
 
     def taken_apart(self, held: Any) -> list[Any]:
         state = dict(nnx.to_flat_state(nnx.state(held)))
@@ -95,28 +92,41 @@ class Nnx(Network):
         return nnx.split(self._build(seed))[1]
 
 
-class Linen(Network):
+class _Initialised(Network):
+    """A network whose weights come from a function of its inputs: abstract ones, of a batch of two, or zeros."""
+
+    _inputs: Mapping[str, Any]
+
+    @abstractmethod
+    def _variables(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
+        """The tree of its weights and its other state."""
+
+    def _drawn(self, seed: int) -> Any:
+        zeros = {name: jnp.zeros(given.shape, given.dtype) for name, given in self._inputs.items()}
+        return self._variables(zeros, seed)
+
+
+class Linen(_Initialised):
     """A module of Flax Linen."""
 
     def __init__(self, model: Model, module: Any, sizes: Mapping[str, int]) -> None:
         self._module = module
         self._inputs = _abstract(model, sizes)
-        variables = jax.eval_shape(self._init, self._inputs)
+        variables = jax.eval_shape(self._variables, self._inputs)
         self._collections = [name for name in variables if name != "params"]
         kinds: dict[str, Kind] = {"params": "parameter", "batch_stats": "statistic"}
         leaves, self._structure = _flat(variables, lambda path: kinds.get(path[0].key, "buffer"), skip=1)
         super().__init__(model, leaves)
 
-    def _init(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
-        positional, named = _arguments(inputs)
+    def _variables(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
         modes = _besides_inputs(type(self._module).__call__, inputs, False)
         # Not the module's own `init`, which the user may have overridden, often as `init(rng)`.
         init = sys.modules["flax.linen"].Module.init
-        return init(self._module, jax.random.key(seed), *positional, **named, **modes)
+        return _given(init, inputs, self._module, jax.random.key(seed), **modes)
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         variables = jax.tree.unflatten(self._structure, leaves)
-        positional, named = _arguments(inputs)
+        options = {"rngs": key, "mutable": self._collections if train else []}
         modes = _besides_inputs(type(self._module).__call__, inputs, train)
         linen = sys.modules["flax.linen"]
 
@@ -126,14 +136,7 @@ class Linen(Network):
         with linen.intercept_methods(without_dropout) if train and key is None else nullcontext():
             try:
                 # All of Linen's streams, dropout's too, derive from that of `params` unless they have their own key.
-                returned, changed = self._module.apply(
-                    variables,
-                    *positional,
-                    **named,
-                    **modes,
-                    rngs=key,
-                    mutable=self._collections if train else [],
-                )
+                returned, changed = _given(self._module.apply, inputs, variables, **modes, **options)
             except sys.modules["flax"].errors.InvalidRngError as error:
                 if key is not None:
                     raise
@@ -143,9 +146,6 @@ class Linen(Network):
                     "such as that of its attention's dropout"
                 ) from error
         return returned, jax.tree.leaves({**variables, **changed})
-
-    def _drawn(self, seed: int) -> Any:
-        return self._init(_zeros(self._inputs), seed)
 
 
 class Equinox(Network):
@@ -179,8 +179,7 @@ class Equinox(Network):
 
     @property
     def jit(self) -> Callable[..., Any]:
-        jitted: Callable[..., Any] = sys.modules["equinox"].filter_jit
-        return jitted
+        return sys.modules["equinox"].filter_jit
 
     def assembled(self, leaves: Sequence[Any], *, train: bool = False) -> Any:
         return sys.modules["equinox"].combine(jax.tree.unflatten(self._structure, leaves), self._static)
@@ -194,7 +193,7 @@ class Equinox(Network):
         return equinox.filter(self._build(seed), equinox.is_array)
 
 
-class Pair(Network):
+class Pair(_Initialised):
     """`init(key)`, or `init(key, *inputs)`, which returns parameters, and `apply(parameters, *inputs)`."""
 
     def __init__(
@@ -202,23 +201,18 @@ class Pair(Network):
     ) -> None:
         self._init, self._apply = init, apply
         self._inputs = _abstract(model, sizes)
-        leaves, self._structure = _flat(jax.eval_shape(self._parameters, self._inputs), lambda path: "parameter")
+        leaves, self._structure = _flat(jax.eval_shape(self._variables, self._inputs), lambda path: "parameter")
         super().__init__(model, leaves)
 
-    def _parameters(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
+    def _variables(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
         required = [one for one in (parameters(self._init) or {}).values() if one.default is one.empty]
-        positional, named = _arguments(inputs) if len(required) > 1 else ((), {})
-        return self._init(jax.random.key(seed), *positional, **named)
+        return _given(self._init, inputs if len(required) > 1 else {}, jax.random.key(seed))
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
-        positional, named = _arguments(inputs)
-        return self._apply(jax.tree.unflatten(self._structure, leaves), *positional, **named), list(leaves)
-
-    def _drawn(self, seed: int) -> Any:
-        return self._parameters(_zeros(self._inputs), seed)
+        return _given(self._apply, inputs, jax.tree.unflatten(self._structure, leaves)), list(leaves)
 
 
-class Haiku(Network):
+class Haiku(_Initialised):
     """A network that Haiku's `transform` or `transform_with_state` returns. Its modules' names become dotted paths."""
 
     def __init__(self, model: Model, transformed: Any, sizes: Mapping[str, int]) -> None:
@@ -230,14 +224,12 @@ class Haiku(Network):
         super().__init__(model, [_renamed_from_haiku(leaf) for leaf in leaves])
 
     def _variables(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
-        positional, named = _arguments(inputs)
         modes = _modes(self._transformed.init, inputs, True)
-        made = self._transformed.init(jax.random.key(seed), *positional, **named, **modes)
+        made = _given(self._transformed.init, inputs, jax.random.key(seed), **modes)
         return made if self._has_state else (made, {})
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         weights, state = jax.tree.unflatten(self._structure, leaves)
-        positional, named = _arguments(inputs)
         modes = _modes(self._transformed.apply, inputs, train)
         before = (weights, state) if self._has_state else (weights,)
         if "rng" in self._call_parameters:
@@ -247,16 +239,13 @@ class Haiku(Network):
         if key is None:
             haiku.dropout = lambda rng, rate, x, *args, **kwargs: x
         try:
-            returned = self._transformed.apply(*before, *positional, **named, **modes)
+            returned = _given(self._transformed.apply, inputs, *before, **modes)
         finally:
             haiku.dropout = dropout
         after = state
         if self._has_state:
             returned, after = returned
         return returned, jax.tree.leaves((weights, after if train else state))
-
-    def _drawn(self, seed: int) -> Any:
-        return self._variables(_zeros(self._inputs), seed)
 
     @staticmethod
     def _kind(path: Any) -> Kind:
@@ -275,21 +264,20 @@ class Function(Network):
         super().__init__(model, [])
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
-        positional, named = _arguments(inputs)
-        return self._function(*positional, **named), []
+        return _given(self._function, inputs), []
 
 
 def _called(module: Any, inputs: Mapping[str, Any], train: bool, **random: Any) -> Any:
     """Call a module in a mode, with its stream of random numbers if its call has a parameter for it."""
     call = type(module).__call__
-    positional, named = _arguments(inputs)
     random = {name: given for name, given in random.items() if name in (parameters(call) or {})}
-    return module(*positional, **named, **{**_besides_inputs(call, inputs, train), **random})
+    return _given(module, inputs, **{**_besides_inputs(call, inputs, train), **random})
 
 
-def _arguments(inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments: an input without a name is the first, all others have theirs."""
-    return tuple(inputs[name] for name in inputs if not name), {name: inputs[name] for name in inputs if name}
+def _given(call: Callable[..., Any], inputs: Mapping[str, Any], /, *before: Any, **others: Any) -> Any:
+    """Call with inputs after other arguments: an input without a name by its position, all others by their names."""
+    unnamed = (inputs[name] for name in inputs if not name)
+    return call(*before, *unnamed, **{name: inputs[name] for name in inputs if name}, **others)
 
 
 def _besides_inputs(call: Callable[..., Any], inputs: Mapping[str, Any], train: bool) -> dict[str, Any]:
@@ -313,10 +301,6 @@ def _abstract(model: Model, sizes: Mapping[str, int]) -> dict[str, Any]:
         name: jax.ShapeDtypeStruct((2, *given.sizes(sizes)), jax.dtypes.canonicalize_dtype(given.dtype))
         for name, given in model.inputs.items()
     }
-
-
-def _zeros(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: jnp.zeros(given.shape, given.dtype) for name, given in inputs.items()}
 
 
 def _kind(variable: Any) -> Kind:

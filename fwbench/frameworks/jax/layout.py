@@ -3,10 +3,9 @@
 import difflib
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,45 +26,36 @@ _PROJECTIONS = ("query", "key", "value")
 _BASE = 1 << 20
 
 
+Kind = Literal["parameter", "statistic", "buffer", "random"]
+
+
 @dataclass(frozen=True)
-class Tensor:
-    """One of a network's own weights.
+class Leaf:
+    """One array of a network's state.
 
     Attributes:
         name: its own path, joined by dots.
-        shape: its own.
-        statistic: whether it is a running statistic rather than a parameter.
-        canonical: its shape in PyTorch's layout, if it is not `shape` and does not follow from the name.
+        kind: `parameter` is trained, and `statistic` runs along with training: these two are the canonical weights.
+            `buffer` is any other array that the network brings along, `random` the state of its random streams.
+        canonical: shape in PyTorch's layout, if it is not `shape` and does not follow from the name.
     """
 
     name: str
     shape: Shape
-    statistic: bool = False
+    kind: Kind
     canonical: Shape | None = None
 
-
-class Layout(ABC):
-    """The mappings between own weights, a list in the network's order, and canonical weights by name.
-
-    Both directions only move elements of NumPy's or JAX's arrays. JAX can differentiate the latter.
-
-    Attributes:
-        shapes: canonical shape by canonical name.
-    """
-
-    shapes: dict[str, Shape]
-
-    @abstractmethod
-    def own(self, weights: Mapping[str, Any]) -> Iterator[Any]:
-        """Turn canonical weights, with the names and shapes in `shapes`, into the network's own, one by one."""
-
-    @abstractmethod
-    def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
-        """The inverse of `own`."""
+    @property
+    def is_weight(self) -> bool:
+        """True for a canonical weight."""
+        return self.kind in ("parameter", "statistic")
 
 
-def layout(model: Model, tensors: Sequence[Tensor]) -> Layout:
+def layout(model: Model, tensors: Sequence[Leaf]) -> "Renamed | Rearranged":
     """The layout that a model describes for its network in JAX.
+
+    It maps own weights, a list in the network's order, to canonical weights by name, whose shapes are its `shapes`, and
+    back. Both directions only move elements of NumPy's or JAX's arrays. JAX can differentiate the latter.
 
     Raises:
         ModelError: two weights get one name, or the user's function is no rearrangement of all weights.
@@ -82,11 +72,14 @@ def torch_layout(weights: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         weights: NumPy arrays by their paths, joined by dots, as a user's function of the weights gets them.
     """
-    tensors = [Tensor(name, array.shape, name.rpartition(".")[2] in _STATISTICS) for name, array in weights.items()]
-    return Renamed(None, {}, tensors).canonical(list(weights.values()))
+    statistics = {name for name in weights if name.rpartition(".")[2] in _STATISTICS}
+    leaves = [
+        Leaf(name, array.shape, "statistic" if name in statistics else "parameter") for name, array in weights.items()
+    ]
+    return Renamed(None, {}, leaves).canonical(list(weights.values()))
 
 
-class Renamed(Layout):
+class Renamed:
     """Names by rules, and Flax's kernels in PyTorch's layout: outputs and inputs before the window.
 
     `kernel`, `scale` and `embedding` become `weight`; statistics `mean` and `var` become `running_mean` and
@@ -94,13 +87,13 @@ class Renamed(Layout):
     model's regular expressions, every one of them, in order.
     """
 
-    def __init__(self, model: Model | None, patterns: Mapping[str, str], tensors: Sequence[Tensor]) -> None:
-        self._tensors: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
-        self.shapes = {}
+    def __init__(self, model: Model | None, patterns: Mapping[str, str], tensors: Sequence[Leaf]) -> None:
+        self._tensors: dict[str, tuple[Leaf, tuple[int, ...]]] = {}
+        self.shapes: dict[str, Shape] = {}
         names = {tensor.name for tensor in tensors}
         for tensor in tensors:
             path, dot, leaf = tensor.name.rpartition(".")
-            renamed = _STATISTICS if tensor.statistic else _RENAMED
+            renamed = _STATISTICS if tensor.kind == "statistic" else _RENAMED
             name = f"{path}{dot}{renamed.get(leaf, leaf)}"
             for pattern, replacement in patterns.items():
                 name = re.sub(pattern, replacement, name)
@@ -119,17 +112,19 @@ class Renamed(Layout):
             self.shapes[name] = shape or tuple(tensor.shape[axis] for axis in axes)
 
     def own(self, weights: Mapping[str, Any]) -> Iterator[Any]:
+        """Turn canonical weights, with the names and shapes in `shapes`, into the network's own, one by one."""
         for name, (tensor, axes) in self._tensors.items():
             yield weights[name].reshape([tensor.shape[axis] for axis in axes]).transpose(np.argsort(axes))
 
     def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
+        """The inverse of `own`."""
         return {
             name: array.transpose(axes).reshape(self.shapes[name])
             for array, (name, (_, axes)) in zip(own, self._tensors.items(), strict=True)
         }
 
 
-def _part_of_attention(tensor: Tensor, names: Set[str]) -> tuple[tuple[int, ...], Shape] | None:
+def _part_of_attention(tensor: Leaf, names: Set[str]) -> tuple[tuple[int, ...], Shape] | None:
     """The order of axes, and the canonical shape, of a weight that keeps heads as an axis; None for all others.
 
     Flax's attention has the kernels `query`, `key` and `value` as (inputs, heads, features), their biases as (heads,
@@ -150,10 +145,10 @@ def _part_of_attention(tensor: Tensor, names: Set[str]) -> tuple[tuple[int, ...]
     return None
 
 
-class Rearranged(Layout):
+class Rearranged:
     """Names and layouts by the user's function. Its inverse follows from the place to which it moves each element."""
 
-    def __init__(self, model: Model, path: str, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, model: Model, path: str, tensors: Sequence[Leaf]) -> None:
         self._path = path
         function = load(path)
         if not callable(function):
@@ -192,13 +187,15 @@ class Rearranged(Layout):
         moved = self._call(function, own, values)
         origins = {}
         for name, array in moved.items():
-            if not low[name].shape == high[name].shape == array.shape:
-                raise self._no_rearrangement(name)
-            told = high[name].astype(np.float64) * _BASE + low[name] - 1
+            alike = low[name].shape == high[name].shape == array.shape
+            told = high[name].astype(np.float64) * _BASE + low[name] - 1 if alike else np.array(-1.0)
             origins[name] = told.astype(np.int64)
             in_range = bool(((told >= 0) & (told < count)).all()) and np.array_equal(told, origins[name])
             if not in_range or not np.array_equal(values[origins[name]], array):
-                raise self._no_rearrangement(name)
+                raise ModelError(
+                    f"{self._path!r} computes {name!r} instead of rearranging weights: it may transpose, reshape, "
+                    "split, concatenate and rename them"
+                )
         return origins
 
     def _call(
@@ -212,12 +209,6 @@ class Rearranged(Layout):
             if isinstance(made, Mapping) and all(isinstance(name, str) for name in made):
                 return {name: np.asarray(array) for name, array in made.items()}
         raise ModelError(f"{self._path!r} returned an object of type {type(made).__name__}, not weights by their names")
-
-    def _no_rearrangement(self, name: str) -> ModelError:
-        return ModelError(
-            f"{self._path!r} computes {name!r} instead of rearranging weights: it may transpose, reshape, split, "
-            "concatenate and rename them"
-        )
 
 
 class _Gather:

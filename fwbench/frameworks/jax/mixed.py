@@ -21,7 +21,7 @@ class MixedForward(Forward):
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
         super().__init__(workload, model, weights)
         self.workload = workload
-        self._take([self._placed(batch, self.dtype) for batch in mixed.batches(model, workload)])
+        self._take([self._placed(batch) for batch in mixed.batches(model, workload)])
         self.programs: dict[tuple[Any, ...], Any] = {}
         self.outputs: list[Any] = []
 
@@ -30,7 +30,7 @@ class MixedForward(Forward):
         # In the order of their sizes, so that the memory of the last one, the largest, is the program's.
         for inputs in sorted(self.ring, key=lambda inputs: sum(array.size for array in inputs.values())):
             if _shapes(inputs) not in self.programs:
-                self.arguments = (self.leaves, inputs)
+                self.inputs = inputs
                 times.append(super().compile())
                 self.programs[_shapes(inputs)] = self.compiled
         trace, compiled, total = (sum(getattr(each, name) for each in times) for name in ("trace", "compile", "total"))

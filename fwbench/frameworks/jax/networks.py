@@ -35,15 +35,7 @@ def network(model: Model, sizes: Mapping[str, int]) -> Network:
 
 
 def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
-    """The values that the network's own constructor sets, in canonical form.
-
-    Args:
-        sizes: sizes of the model's axes.
-        seed: seed of the key, or the streams, with which the network is built.
-
-    Raises:
-        ModelError: the model's import path does not lead to a network.
-    """
+    """The weights as the network's own constructor draws them: see `fwbench.frameworks.contract.Framework.initial`."""
     return network(model, sizes).initial(seed)
 
 
@@ -112,14 +104,7 @@ def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) ->
 
 
 def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """True if a path names a function of the model's inputs, False if it names a builder of its network.
-
-    Args:
-        given: the axes for which the definition has parameters.
-
-    Raises:
-        ModelError: the definition is neither.
-    """
+    """True if a path names a function of the model's inputs, False if it names a builder of its network."""
     if inspect.isclass(definition):
         return False
     known = parameters(definition)

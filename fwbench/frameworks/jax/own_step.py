@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,27 +13,12 @@ from numpy.typing import NDArray
 from fwbench.frameworks import own_steps
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.functional import Network
-from fwbench.frameworks.jax.program import Compiled, Leaves
+from fwbench.frameworks.jax.program import Compiled, Leaves, cast
 from fwbench.frameworks.own_steps import FILLERS, Arithmetic, Names
 from fwbench.models import Model
 from fwbench.models.importing import ModelError
 from fwbench.models.weights import Weights
 from fwbench.record.workload import Workload
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A tree taken apart.
-
-    Attributes:
-        paths: the paths of its arrays, joined by dots.
-        arrays: its arrays, in the same order; numbers are arrays, too.
-        whole: makes the tree from such arrays.
-    """
-
-    paths: tuple[str, ...]
-    arrays: Leaves
-    whole: Callable[[Sequence[Any]], Any]
 
 
 class OwnStep(Compiled):
@@ -46,9 +30,7 @@ class OwnStep(Compiled):
         arrays = own_steps.batch(model, workload.batch_size, workload.seed, model.sizes(workload.axes))
         self.inputs = {name or "inputs": array for name, array in self.inputs.items()}
         if "targets" in arrays:
-            wanted = arrays["targets"]
-            targets = jnp.asarray(wanted, self.dtype if wanted.dtype.kind == "f" else None)
-            self.inputs["targets"] = jax.device_put(targets, self.device)
+            self.inputs["targets"] = jax.device_put(cast(arrays["targets"], self.dtype), self.device)
         self.settings |= {"train_step": model.train_step["jax"], "state": "donated"}
         self.own_names = list(own_names(self.network, self.leaves))
         self._begin(self.leaves)
@@ -59,35 +41,29 @@ class OwnStep(Compiled):
 
     def _begin(self, leaves: Leaves) -> None:
         with faults(f"{self.network.model.train_state['jax']!r}"):
-            made = taken_apart(self.make_state(self.network.assembled(leaves, train=True)))
-        self.paths, self.whole = made.paths, made.whole
+            made = self.make_state(self.network.assembled(leaves, train=True))
+            self.paths, arrays, self.whole = taken_apart(made)
+        if self.dtype == jnp.float64:
+            arrays = [cast(array, self.dtype) for array in arrays]
         # A call frees the arrays that are donated to it, so leaves that are one array become several.
-        self.state: Leaves = jax.device_put(
-            [jnp.array(self._wide(array), copy=True) for array in made.arrays], self.device
-        )
+        self.state: Leaves = jax.device_put([jnp.array(array, copy=True) for array in arrays], self.device)
         shapes = {path: tuple(array.shape) for path, array in zip(self.paths, self.state, strict=True)}
         weights = zip(self.own_names, self.network.leaves, strict=True)
         self.names = Names(self.network.model, shapes, {name: leaf.shape for name, leaf in weights if leaf.is_weight})
-
-    def _wide(self, array: jax.Array) -> jax.Array:
-        """An array of the state; in float64 if the workload asks for that."""
-        wide = self.dtype == jnp.float64 and jnp.issubdtype(array.dtype, jnp.floating)
-        return array.astype(jnp.float64) if wide else array
 
     def _step(self, state: Leaves, batch: Mapping[str, jax.Array]) -> tuple[Leaves, Leaves]:
         model = self.network.model
         with faults(f"the training step of {model.name}"):
             returned = self.user_step(self.whole(state), dict(batch))
         after, metrics = own_steps.divided(model, "jax", returned)
-        parts, told = taken_apart(after), taken_apart(metrics)
-        self._same(parts, state)
-        self.metric_names = tuple(path or "loss" for path in told.paths)
-        return parts.arrays, told.arrays
+        (paths, arrays, _), (names, numbers, _) = taken_apart(after), taken_apart(metrics)
+        self._same(dict(zip(paths, arrays, strict=True)), dict(zip(self.paths, state, strict=True)))
+        self.metric_names = tuple(name or "loss" for name in names)
+        return arrays, numbers
 
-    def _same(self, after: Parts, before: Leaves) -> None:
+    def _same(self, returned: Mapping[str, Any], taken: Mapping[str, Any]) -> None:
         """Raise ModelError if a step returns a state of other paths, shapes or types than it takes."""
-        model, taken = self.network.model, dict(zip(self.paths, before, strict=True))
-        returned = dict(zip(after.paths, after.arrays, strict=True))
+        model = self.network.model
         for path in {**taken, **returned}:
             kinds = [f"{of[path].dtype}{of[path].shape}" if path in of else "nothing" for of in (taken, returned)]
             if kinds[0] != kinds[1]:
@@ -97,7 +73,7 @@ class OwnStep(Compiled):
                 )
 
     @property
-    def arguments(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def arguments(self) -> tuple[Any, ...]:
         """The arguments of the next call; each call frees the state."""
         return self.state, self.inputs
 
@@ -140,16 +116,12 @@ class OwnStep(Compiled):
     def arithmetic(self) -> Arithmetic:
         program = str(self.function.trace(*self.arguments).jaxpr)  # type: ignore[attr-defined]
         random = any(word in program for word in ("random_bits", "threefry2x32", "rng_bit_generator"))
-        return Arithmetic(frozenset(self.lowered.dtypes), random)
+        return Arithmetic(frozenset(self.lowered.dtypes or ()), random)
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         # Freed before the new state is made, as a device may not hold both.
         self.state = []
-        leaves = [
-            jnp.asarray(leaf, self.dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else None)
-            for leaf in self.network.load(weights)
-        ]
-        self._begin(self.devices.everywhere(leaves))
+        self._begin(self._loaded(weights))
 
     def relocate(self) -> None:
         self.state, self.inputs = self.devices.copied((self.state, self.inputs))
@@ -157,24 +129,27 @@ class OwnStep(Compiled):
 
 def own_names(network: Network, leaves: Leaves) -> list[str]:
     """For each of a network's leaves, the end of the path by which a state names it."""
-    parts = (path.split(".") for path in taken_apart(network.assembled(leaves, train=True)).paths)
+    parts = (path.split(".") for path in taken_apart(network.assembled(leaves, train=True))[0])
     return [".".join(of[1:] if of[0] in FILLERS else of) for of in parts]
 
 
-def taken_apart(tree: Any) -> Parts:
-    """Take a tree apart: modules and optimizers of Flax NNX, Equinox's modules, and any tree of JAX."""
+def taken_apart(tree: Any) -> tuple[tuple[str, ...], Leaves, Callable[[Sequence[Any]], Any]]:
+    """Take a tree apart: modules and optimizers of Flax NNX, Equinox's modules, and any tree of JAX.
+
+    Returns:
+        The paths of its arrays, joined by dots; its arrays in the same order, and numbers as arrays; and a function
+        that makes the tree from such arrays.
+    """
     modules = (nnx.Module, nnx.Optimizer)
     if any(isinstance(part, modules) for part in jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, modules))):
         graph, state = nnx.split(tree)
         structure = jax.tree.structure(state)
         paths = tuple(".".join(map(str, path)) for path, _ in nnx.to_flat_state(state))
-        return Parts(
-            paths, jax.tree.leaves(state), lambda arrays: nnx.merge(graph, jax.tree.unflatten(structure, arrays))
-        )
+        return paths, jax.tree.leaves(state), lambda arrays: nnx.merge(graph, jax.tree.unflatten(structure, arrays))
     leaves, structure = jax.tree.flatten(tree)
     # `nnx.split` returns a tree of variables. The path of a variable is that of its array.
     parts, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: isinstance(part, nnx.Variable))
-    found = list(zip((path for path, part in parts for _ in jax.tree.leaves(part)), leaves, strict=True))
+    found = zip((path for path, part in parts for _ in jax.tree.leaves(part)), leaves, strict=True)
     # Equinox's modules keep settings as numbers, which are no part of its states.
     equinox: Any = sys.modules.get("equinox")
     settings = equinox and any(
@@ -182,14 +157,11 @@ def taken_apart(tree: Any) -> Parts:
         for part in jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, equinox.Module))
     )
     kinds = jax.Array | np.ndarray if settings else jax.Array | np.ndarray | bool | int | float
-    is_array = [isinstance(leaf, kinds) for _, leaf in found]
 
     def whole(arrays: Sequence[Any]) -> Any:
         given = iter(arrays)
-        return jax.tree.unflatten(
-            structure, [next(given) if taken else leaf for taken, (_, leaf) in zip(is_array, found, strict=True)]
-        )
+        return jax.tree.unflatten(structure, [next(given) if isinstance(leaf, kinds) else leaf for leaf in leaves])
 
-    chosen = [of for taken, of in zip(is_array, found, strict=True) if taken]
+    chosen = [(path, leaf) for path, leaf in found if isinstance(leaf, kinds)]
     paths = tuple(jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in chosen)
-    return Parts(paths, [jnp.asarray(leaf) for _, leaf in chosen], whole)
+    return paths, [jnp.asarray(leaf) for _, leaf in chosen], whole

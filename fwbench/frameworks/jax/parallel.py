@@ -7,7 +7,6 @@ else, as jax's reduce-scatter over gloo has returned wrong values (jax #40830).
 
 import socket
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -86,15 +85,13 @@ def _find(address: str) -> None:
     until = time.monotonic() + _FINDING
     while True:
         try:
-            socket.create_connection(_host(address), timeout=_FINDING).close()
+            return socket.create_connection(_host(address), timeout=_FINDING).close()
         except OSError as error:
             if time.monotonic() >= until:
                 raise OSError(
                     f"JAX's first rank was not found at {address} within {_FINDING} s ({error.strerror or error})"
                 ) from error
             time.sleep(0.05)
-        else:
-            return
 
 
 def _host(address: str) -> tuple[str, int]:
@@ -124,7 +121,7 @@ def lacking(workload: Workload, ranks: Ranks | None) -> str | None:
 def devices(workload: Workload, ranks: Ranks | None) -> "Devices":
     """The devices that a workload runs on; `lacking` says whether they are available."""
     if workload.devices == 1:
-        return One(jax.local_devices(backend=workload.device)[0])
+        return Devices(jax.local_devices(backend=workload.device)[0])
     each = workload.devices // (ranks.size if ranks else 1)
     return Several([device for local in _by_process(workload.device) for device in local[:each]])
 
@@ -136,24 +133,24 @@ def _by_process(kind: str) -> list[list[jax.Device]]:
     return [[device for device in every if device.process_index == number] for number in numbers]
 
 
-class Devices(ABC):
-    """The devices of a program: they hold its arrays, and a function becomes a program on them.
+class Devices:
+    """The devices of a program: they hold its arrays, and a function becomes a program on them. Here it is one device.
 
     Attributes:
         local: this process's devices, in the order of their slices.
     """
 
-    local: tuple[Any, ...]
+    def __init__(self, device: jax.Device) -> None:
+        self.local: tuple[Any, ...] = (device,)
 
-    @abstractmethod
     def everywhere(self, tree: Any) -> Any:
         """Copy arrays that are the same in all processes to every device.
 
         Each copy has a buffer of its own: XLA cannot donate a shared buffer or NumPy's memory, and the first step would
         then need more memory than later ones.
         """
+        return jax.tree.map(lambda array: _copied(array, self.local[0]), tree)
 
-    @abstractmethod
     def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
         """Divide a global batch into a slice for each device.
 
@@ -161,48 +158,49 @@ class Devices(ABC):
             batch: NumPy arrays, samples first.
             place: puts a slice of such a batch on a device.
         """
+        return place(batch, self.local[0])
 
-    @abstractmethod
     def own(self, tree: Any) -> Any:
         """This process's first device's copies of arrays that lie on all devices."""
+        return tree
 
-    @abstractmethod
     def rows(self, array: jax.Array) -> NDArray[Any]:
         """Copy the rows that this process's devices have computed to the host, from a result of kind `own`."""
+        return np.asarray(array)
 
-    @abstractmethod
     def copied(self, tree: Any) -> Any:
         """The tree with a fresh buffer for every array."""
+        return copied(tree)
 
-    @abstractmethod
     def spread(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
         """The function for all devices: each gets the whole first argument, and its slices of the others.
 
         Args:
             result: `same` if all devices return the same result, `own` if each returns its own.
         """
+        return function
 
     # The methods below are called inside such a function.
 
-    @abstractmethod
     def mean(self, tree: Any) -> Any:
         """The mean over the devices."""
+        return tree
 
-    @abstractmethod
     def sum(self, tree: Any) -> Any:
         """The sum over the devices."""
+        return tree
 
-    @abstractmethod
     def first(self, leaves: Sequence[Any]) -> list[Any]:
         """The first device's values."""
+        return list(leaves)
 
-    @abstractmethod
     def keys(self, key: Any, parts: int) -> Any:
         """A random key for each part of this device's slice. All devices' keys together equal those of one device."""
+        return [key] if parts == 1 else jax.random.split(key, parts)
 
-    @abstractmethod
     def streams(self, leaves: Sequence[Any]) -> list[Any]:
         """Leaves of a network's state, with random keys changed so that each device draws different numbers."""
+        return list(leaves)
 
 
 def _copied(array: Any, device: Any) -> jax.Array:
@@ -212,46 +210,6 @@ def _copied(array: Any, device: Any) -> jax.Array:
         # one number after an aligned address, so that JAX has to copy it.
         array = np.concatenate([array.ravel()[:1], array.ravel()])[1:].reshape(array.shape)
     return jax.device_put(array, device, may_alias=False)
-
-
-class One(Devices):
-    """A single device, whose programs know nothing of others."""
-
-    def __init__(self, device: jax.Device) -> None:
-        self.local = (device,)
-
-    def everywhere(self, tree: Any) -> Any:
-        return jax.tree.map(lambda array: _copied(array, self.local[0]), tree)
-
-    def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
-        return place(batch, self.local[0])
-
-    def own(self, tree: Any) -> Any:
-        return tree
-
-    def rows(self, array: jax.Array) -> NDArray[Any]:
-        return np.asarray(array)
-
-    def copied(self, tree: Any) -> Any:
-        return copied(tree)
-
-    def spread(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
-        return function
-
-    def mean(self, tree: Any) -> Any:
-        return tree
-
-    def sum(self, tree: Any) -> Any:
-        return tree
-
-    def first(self, leaves: Sequence[Any]) -> list[Any]:
-        return list(leaves)
-
-    def keys(self, key: Any, parts: int) -> Any:
-        return [key] if parts == 1 else jax.random.split(key, parts)
-
-    def streams(self, leaves: Sequence[Any]) -> list[Any]:
-        return list(leaves)
 
 
 class Several(Devices):
@@ -265,23 +223,17 @@ class Several(Devices):
         self._mesh = Mesh(np.array(every), (_AXIS,))
         self._count = len(every)
         mine = [(number, device) for number, device in enumerate(every) if device.process_index == jax.process_index()]
-        self._numbers = [number for number, _ in mine]
-        self.local = tuple(device for _, device in mine)
+        self._numbers, self.local = zip(*mine, strict=True)
 
     def everywhere(self, tree: Any) -> Any:
         def put(array: Any) -> jax.Array:
-            copies = [_copied(array, device) for device in self.local]
-            return self._array(array.shape, _EVERYWHERE, copies)
+            return self._array(array.shape, _EVERYWHERE, [_copied(array, device) for device in self.local])
 
         return jax.tree.map(put, tree)
 
     def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
         def part(number: int) -> Any:
-            def cut(array: NDArray[Any]) -> NDArray[Any]:
-                size = len(array) // self._count
-                return array[number * size : (number + 1) * size]
-
-            return jax.tree.map(cut, batch)
+            return jax.tree.map(lambda array: np.split(array, self._count)[number], batch)
 
         def whole(*shards: jax.Array) -> jax.Array:
             samples, *shape = shards[0].shape

@@ -14,14 +14,10 @@ import jax
 from fwbench.frameworks.faults import first_line
 
 
-def has_cuda() -> bool:
-    """True if a plugin for NVIDIA's GPUs, such as that of `jax-cuda13-plugin`, is installed."""
-    return any(name.startswith("jax_plugins.xla_cuda") for name in _names())
-
-
 def no_gpu() -> str | None:
     """The reason why JAX cannot use the GPU, in JAX's words if it has any; None if it can, and the device is open."""
-    if not has_cuda():
+    # Such as that of `jax-cuda13-plugin`.
+    if not any(name.startswith("jax_plugins.xla_cuda") for name in _names()):
         return "it has no CUDA plugin; install fwbench[cuda]"
     try:
         ctypes.CDLL("libcuda.so.1")

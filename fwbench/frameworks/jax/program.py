@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import CompileTimes, Program, Ranks
+from fwbench.frameworks.hlo import lowered
 from fwbench.frameworks.jax import convolutions, parallel
 from fwbench.frameworks.jax import target as targets
-from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, needed, told
+from fwbench.frameworks.jax.fingerprint import flags, memory_parts, needed, told
 from fwbench.frameworks.jax.flops import counted
-from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.kinds import Equinox, Nnx
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
@@ -60,21 +60,14 @@ jax.monitoring.register_event_duration_secs_listener(_count)
 _JITS: dict[type, str] = {Nnx: "flax.nnx.jit", Equinox: "equinox.filter_jit"}
 
 
-def _left_out(workload: Workload, of: Network) -> str:
-    """The name of the jit whose own work is no part of a call; empty if there is none."""
-    return "" if workload.call == "module" else _JITS.get(type(of), "")
-
-
 class Compiled(Program):
     """A network's leaves and a batch on its devices, and a function of them that `compile` compiles.
 
     Args:
         dtype: number format of floating-point leaves and inputs.
-        ranks: the processes that run the program together; None: this one alone.
     """
 
     function: Callable[..., Any]
-    arguments: tuple[Any, ...]
     restarts_in_place = True
 
     def __init__(
@@ -94,6 +87,7 @@ class Compiled(Program):
         self.options = chosen(workload, platform)
         for name, value in precision(workload).items():
             jax.config.update(name, value)
+        leaves_out = workload.call != "module" and type(self.network) in _JITS
         self.settings: dict[str, Any] = {
             "precision_mode": workload.precision,
             "jax_default_matmul_precision": _MATMUL_PRECISION[workload.precision],
@@ -101,23 +95,25 @@ class Compiled(Program):
             "compile_cache": "cold",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
             **({"compiler_options": self.options} if self.options else {}),
-            **({LEFT_OUT: left_out} if (left_out := _left_out(workload, self.network)) else {}),
+            **({LEFT_OUT: _JITS[type(self.network)]} if leaves_out else {}),
             **({"data_parallel": f"shard_map over {workload.devices} devices"} if workload.devices > 1 else {}),
         }
         self.dtype = dtype
-        leaves = [_cast(leaf, dtype) for leaf in self.network.load(weights)]
-        self.leaves: Leaves = self.devices.everywhere(leaves)
-        self.inputs = self._placed(stateful.called(model, workload), dtype)
+        self.leaves = self._loaded(weights)
+        self.inputs = self._placed(stateful.called(model, workload))
 
-    def _placed(self, batch: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, jax.Array]:
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of the next call."""
+        return self.leaves, self.inputs
+
+    def _loaded(self, weights: Mapping[str, Any]) -> Leaves:
+        """The network's leaves on all devices, with these weights among them."""
+        return self.devices.everywhere([cast(leaf, self.dtype) for leaf in self.network.load(weights)])
+
+    def _placed(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, jax.Array]:
         """The network's inputs, each device with its slice."""
-        placed: dict[str, jax.Array] = self.devices.divided(
-            dict(batch), lambda part, device: self.network.place(part, dtype, device)
-        )
-        return placed
-
-    def agree(self, value: float) -> float:
-        return self.ranks.agree(value) if self.ranks else value
+        return self.devices.divided(dict(batch), lambda part, device: self.network.place(part, self.dtype, device))
 
     def compile(self) -> CompileTimes:
         start = time.perf_counter()
@@ -134,21 +130,17 @@ class Compiled(Program):
     def weights(self) -> Weights:
         return self.network.export(self.leaves)
 
-    def relocate(self) -> None:
-        self.leaves, self.inputs = self.devices.copied((self.leaves, self.inputs))
-        self.arguments = (self.leaves, self.inputs)
-
     def reset_peak_memory(self) -> None:
         for device in self.devices.local:
-            if clear := _clear_peak(device):
-                clear()
+            # Older versions cannot (jax PR 38373).
+            if device.memory_stats() is not None and hasattr(device, "clear_memory_stats"):
+                device.clear_memory_stats()
 
     def peak_memories(self) -> list[Metric]:
         if self.device.memory_stats() is None:
             return super().peak_memories()
-        since = (
-            "since clear_memory_stats" if _clear_peak(self.device) else "of a fresh process; includes XLA's autotuning"
-        )
+        clears = hasattr(self.device, "clear_memory_stats")
+        since = "since clear_memory_stats" if clears else "of a fresh process; includes XLA's autotuning"
         limit = self.device.memory_stats().get("bytes_limit")
         pool = f"; of a pool of {limit / 2**30:.1f} GiB at most" if limit else ""
         source = f"JAX memory_stats peak_bytes_in_use {since}{pool}"
@@ -185,12 +177,7 @@ class Compiled(Program):
         return targets.fingerprint(self.function, self.arguments, target)
 
 
-def _clear_peak(device: Any) -> Callable[[], None] | None:
-    """A function that resets a device's peak memory; None without a peak, or if this JAX cannot (jax PR 38373)."""
-    return None if device.memory_stats() is None else getattr(device, "clear_memory_stats", None)
-
-
-def _cast(leaf: Any, dtype: Any) -> Any:
+def cast(leaf: Any, dtype: Any) -> Any:
     """Cast a floating-point leaf to a number format, and leave others alone."""
     return jnp.asarray(leaf, dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else None)
 
@@ -221,15 +208,13 @@ class Forward(Compiled):
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         present = [None if leaf is None else self.devices.own(leaf) for leaf in self.leaves]
         self.leaves = list(map(self.devices.everywhere, self.network.replaced_weights(present, weights)))
-        self.arguments = (self.leaves, self.inputs)
 
     def _take(self, ring: list[dict[str, jax.Array]]) -> None:
         self.ring, self.inputs = ring, ring[0]
-        self.arguments = (self.leaves, self.inputs)
         self.batches = cycle(ring)
 
     def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-        self._take(jax.block_until_ready([self._placed(batch, self.dtype) for batch in batches]))
+        self._take(jax.block_until_ready([self._placed(batch) for batch in batches]))
 
     def relocate(self) -> None:
         self.leaves, ring = self.devices.copied((self.leaves, self.ring))

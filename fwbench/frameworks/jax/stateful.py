@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.options import known
-from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
+from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, cast
 from fwbench.models import Model, stateful
 from fwbench.models.importing import ModelError
 from fwbench.models.outputs import select
@@ -38,7 +38,7 @@ class Stateful(Compiled):
         super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
         self.workload = workload
         filling = stateful.filling(model, workload)
-        self.filling = None if filling is None else self._placed(filling, self.dtype)
+        self.filling = None if filling is None else self._placed(filling)
         self._stepped = jax.jit(self._call, compiler_options=known(_AS_WRITTEN))
         self.structure: Any
         state, self.structure = jax.tree.flatten(self._initial())
@@ -83,7 +83,10 @@ class Stateful(Compiled):
             return jax.tree.leaves(after)
 
         once = called(first)
-        carried = [_is_float(old) and _is_alike(old, new) for old, new in zip(first, once, strict=True)]
+        carried = [
+            jnp.issubdtype(old.dtype, jnp.floating) and (old.shape, old.dtype) == (new.shape, new.dtype)
+            for old, new in zip(first, once, strict=True)
+        ]
         twice = called([new if of else old for old, new, of in zip(first, once, carried, strict=True)])
         return [of and _same(one, two) for of, one, two in zip(carried, once, twice, strict=True)]
 
@@ -92,7 +95,7 @@ class Stateful(Compiled):
         self.carried, self.kept = _divided([jnp.copy(leaf) for leaf in state], self.donated)
 
     @property
-    def arguments(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def arguments(self) -> tuple[Any, ...]:
         """The arguments of the next call; each call frees the donated leaves."""
         return self.leaves, self.inputs, self.carried, self.kept
 
@@ -129,7 +132,7 @@ def stepped(network: Network, leaves: Leaves, inputs: Mapping[str, jax.Array], s
         ModelError: the network raised an exception, or returned no such pair.
     """
     returned, _ = network._returned(leaves, {**inputs, stateful.STATE: state}, False, None)
-    output: jax.Array = select(network.model, "jax", returned, len(next(iter(inputs.values()))))
+    output = select(network.model, "jax", returned, len(next(iter(inputs.values()))))
     return output, stateful.divided(network.model, "jax", returned)[1]
 
 
@@ -146,8 +149,7 @@ def placed_state(model: Model, state: Any, device: jax.Device, dtype: Any) -> An
                 f"the state of {model.name} in JAX holds an object of type {type(leaf).__name__}: make it of arrays, "
                 "numbers, and lists, tuples or dicts of these"
             )
-        array = jnp.asarray(leaf)
-        return jax.device_put(jnp.asarray(array, dtype if _is_float(array) else array.dtype), device)
+        return jax.device_put(cast(jnp.asarray(leaf), dtype), device)
 
     return jax.tree.map(placed, state)
 
@@ -155,14 +157,6 @@ def placed_state(model: Model, state: Any, device: jax.Device, dtype: Any) -> An
 def _divided(leaves: Sequence[Any], donated: Sequence[bool]) -> tuple[Leaves, Leaves]:
     pairs = list(zip(leaves, donated, strict=True))
     return [leaf for leaf, of in pairs if of], [leaf for leaf, of in pairs if not of]
-
-
-def _is_float(leaf: jax.Array) -> bool:
-    return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
-
-
-def _is_alike(one: jax.Array, other: jax.Array) -> bool:
-    return (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 def _same(one: jax.Array, other: jax.Array) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from fwbench.frameworks.jax.fingerprint import flags, lowered, told
+from fwbench.frameworks.hlo import lowered
+from fwbench.frameworks.jax.fingerprint import flags, told
 from fwbench.machine import targets, versions
 from fwbench.record.fingerprint import Fingerprint
 

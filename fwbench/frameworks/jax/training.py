@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Ranks, Scores, Trainer
 from fwbench.frameworks.jax.flops import counted
-from fwbench.frameworks.jax.losses import loss_of
-from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
+from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, cast
+from fwbench.frameworks.losses import Loss, loss_of
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.weights import Lazy, Weights, is_statistic
@@ -35,7 +35,6 @@ class TrainStep(Compiled, Trainer):
 
     Args:
         horizon: steps over which the learning rate falls to zero.
-        ranks: the processes that run the program together; None: this one alone.
     """
 
     state: Leaves
@@ -58,7 +57,7 @@ class TrainStep(Compiled, Trainer):
         self.optimizer = optax.adam(rate) if workload.optimizer == "adam" else optax.sgd(rate, momentum=MOMENTUM)
         self.settings |= {"optimizer": workload.optimizer, "mixed_precision": self.compute == jnp.bfloat16}
         self.key = jax.random.key(workload.seed)
-        self.criterion = loss_of(model)
+        self.criterion = criterion(model)
 
         parameters, rest = self._divided(self.devices.own(self.leaves))
         # Jitted to save time: one program instead of one for every shape.
@@ -71,11 +70,14 @@ class TrainStep(Compiled, Trainer):
         del self.leaves
         self.targets: tuple[jax.Array, ...] = () if wanted is None else (self._wanted(wanted),)
         self.function = jax.jit(self.devices.spread(self._step, "same"), donate_argnums=0)
-        self.arguments = (self.state, self.inputs, self.targets)
         self.evaluate = jax.jit(self.devices.spread(self._totals, "same"))
         self.out: Any = (jnp.zeros(()), None)
         self._curve: list[Any] = []
         self._scores: list[jax.Array] = []
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return self.state, self.inputs, self.targets
 
     def step(self) -> None:
         self.state, self.out = self.compiled(self.state, self.inputs, self.targets)
@@ -99,11 +101,10 @@ class TrainStep(Compiled, Trainer):
         leaves = list(self.network.replaced_weights(self._united(parameters, rest), weights))
         memory = _zeros(memory)
         # Freed before the new state is placed, as a device may not hold both.
-        self.state, self.arguments = [], ()
+        self.state = []
         del parameters, rest
         # The step's number seeds random layers, and hardly changes the learning rate.
         self._begin(*self._divided(leaves), memory, np.array(draw, np.int32))
-        self.arguments = (self.state, self.inputs, self.targets)
 
     def gradients(self) -> Mapping[str, NDArray[Any]]:
         _, rest, memory, _ = self._parts(self.devices.own(self.state))
@@ -122,36 +123,29 @@ class TrainStep(Compiled, Trainer):
         return counted(forward, self.state, self.inputs)
 
     def relocate(self) -> None:
-        self.state, self.inputs, self.targets = self.devices.copied((self.state, self.inputs, self.targets))
-        self.arguments = (self.state, self.inputs, self.targets)
+        self.state, self.inputs, self.targets = self.devices.copied(self.arguments)
 
     def feed(self, images: Images, labels: Labels) -> None:
         self.inputs, self.targets = self._samples(images), (self._wanted(labels),)
 
     def curve(self) -> list[tuple[float, float]]:
-        steps = [(float(loss), float(hits)) for loss, hits in jax.device_get(self._curve)]
-        self._curve.clear()
-        return steps
+        steps, self._curve = self._curve, []
+        return [(float(loss), float(hits)) for loss, hits in jax.device_get(steps)]
 
     def score(self, images: Images, labels: Labels) -> None:
         self._scores.append(self.evaluate(self.state, self._samples(images), self._wanted(labels)))
 
     def scores(self) -> Scores:
-        scores = Scores.of(np.asarray(jax.device_get(self._scores), np.float64).tolist())
-        self._scores.clear()
-        return scores
+        totals, self._scores = self._scores, []
+        return Scores.of(np.asarray(jax.device_get(totals), np.float64).tolist())
 
     def _wanted(self, wanted: NDArray[Any]) -> jax.Array:
         """The targets with which the loss compares the output, each device with its slice."""
-        floating = self.dtype if wanted.dtype.kind == "f" else None
-        placed: jax.Array = self.devices.divided(
-            wanted, lambda part, device: jax.device_put(jnp.asarray(part, floating), device)
-        )
-        return placed
+        return self.devices.divided(wanted, lambda part, device: jax.device_put(cast(part, self.dtype), device))
 
     def _samples(self, images: Images) -> dict[str, jax.Array]:
         """A batch of data for the model's only input."""
-        return self._placed(dict.fromkeys(self.network.model.inputs, images), self.dtype)
+        return self._placed(dict.fromkeys(self.network.model.inputs, images))
 
     def _output_shape(self) -> tuple[int, ...]:
         """The shape of the network's output, from a trace that is then dropped: the timed trace must begin cold."""
@@ -167,9 +161,8 @@ class TrainStep(Compiled, Trainer):
     def _divided(self, leaves: Leaves) -> tuple[Leaves, Leaves]:
         """Parameters, and the other state of the network."""
         chosen = list(zip(self.network.leaves, leaves, strict=True))
-        is_trained = [leaf.kind == "parameter" for leaf, _ in chosen]
-        parameters = [array for (_, array), trained in zip(chosen, is_trained, strict=True) if trained]
-        return parameters, [array for (_, array), trained in zip(chosen, is_trained, strict=True) if not trained]
+        parameters = [array for leaf, array in chosen if leaf.kind == "parameter"]
+        return parameters, [array for leaf, array in chosen if leaf.kind != "parameter"]
 
     def _united(self, parameters: Leaves, rest: Leaves) -> Leaves:
         """The inverse of `_divided`."""
@@ -217,13 +210,10 @@ class TrainStep(Compiled, Trainer):
 
     def _output(self, parameters: Leaves, rest: Leaves, inputs: Any, **mode: Any) -> tuple[jax.Array, Leaves]:
         """The model's output, computed in the workload's precision, in the weights' number format; and all leaves."""
-        cast = [leaf.astype(self.compute) for leaf in parameters]
-        given = {name: self._in_precision(array) for name, array in inputs.items()}
-        output, leaves = self.network.apply(self._united(cast, rest), given, **mode)
+        weights = [leaf.astype(self.compute) for leaf in parameters]
+        given = {name: cast(array, self.compute) for name, array in inputs.items()}
+        output, leaves = self.network.apply(self._united(weights, rest), given, **mode)
         return output.astype(self.dtype), leaves
-
-    def _in_precision(self, array: jax.Array) -> jax.Array:
-        return array.astype(self.compute) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
     def _totals(self, state: Leaves, inputs: Any, labels: jax.Array) -> jax.Array:
         """Sums over samples: loss, top-1 hits, top-5 hits, number of samples; shape (4,)."""
@@ -245,6 +235,15 @@ def _zeros(tree: Any) -> Any:
     zeros = {dtype: np.zeros(1 + size, dtype) for dtype, size in sizes.items()}
     # Views begin at the second number: JAX would share an aligned buffer instead of copying it.
     return jax.tree.map(lambda array: zeros[array.dtype][1 : 1 + array.size].reshape(array.shape), tree)
+
+
+def criterion(model: Model) -> Loss:
+    """The model's loss, as `fwbench.frameworks.losses` describes it."""
+    own: dict[str, Loss] = {
+        "cross_entropy": lambda *given: optax.softmax_cross_entropy_with_integer_labels(*given).mean(),
+        "mse": lambda output, wanted: jnp.square(output - wanted).mean(),
+    }
+    return loss_of(model, "jax", own, jnp.asarray)
 
 
 def _rank(logits: jax.Array, labels: jax.Array) -> jax.Array:

@@ -22,9 +22,6 @@ class Empty(Program):
         self.ranks = ranks
         self.settings: dict[str, Any] = {}
 
-    def agree(self, value: float) -> float:
-        return self.ranks.agree(value) if self.ranks else value
-
     def compile(self) -> CompileTimes:
         return CompileTimes(None, None, "nothing is compiled")
 

@@ -13,8 +13,7 @@ from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.tensorflow import parallel
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.networks import Network, initial
-from fwbench.frameworks.tensorflow.program import CPU, DTYPE, device_of
-from fwbench.frameworks.tensorflow.rotating import RotatingForward
+from fwbench.frameworks.tensorflow.program import CPU, DTYPE, Forward, device_of
 from fwbench.frameworks.tensorflow.training import TrainStep
 from fwbench.frameworks.training import HORIZON, classifies
 from fwbench.models import Model
@@ -87,7 +86,7 @@ class TensorFlow(Framework):
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.mode == "inference":
-            return RotatingForward(workload, model, weights, self.replicas)
+            return Forward(workload, model, weights, self.replicas)
         return TrainStep(workload, model, weights, horizon, replicas=self.replicas)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:

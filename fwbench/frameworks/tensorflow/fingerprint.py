@@ -36,7 +36,9 @@ def described(function: Any, concrete: Any, arguments: tuple[Any, ...], device: 
     absent = dict.fromkeys(("bytes_accessed", "memory"), _UNSTATED)
     absent["graph_breaks"] = "a traced function is one graph"
     if xla:
-        return _by_xla(function, arguments, facts, {**absent, "flops": _UNSTATED})
+        form = function.experimental_get_compiler_ir(*arguments)
+        program = hlo.lowered(form(stage="stablehlo"))
+        return hlo.fingerprint(program, form(stage="optimized_hlo"), absent={**absent, "flops": _UNSTATED}, **facts)
     absent |= dict.fromkeys(
         ("fusions", "libraries", "aliased", "precisions"), "TensorFlow keeps its optimised graph to itself"
     )
@@ -49,26 +51,6 @@ def described(function: Any, concrete: Any, arguments: tuple[Any, ...], device: 
         operators=dict(sorted(reader.operators.items())),
         dtypes={name: dict(sorted(counts.items())) for name, counts in sorted(reader.dtypes.items())},
         flops=_flops(concrete.graph),
-        absent=absent,
-        **facts,
-    )
-
-
-def _by_xla(
-    function: Any, arguments: tuple[Any, ...], facts: Mapping[str, Any], absent: Mapping[str, str]
-) -> Fingerprint:
-    told = function.experimental_get_compiler_ir(*arguments)
-    program = hlo.lowered(told(stage="stablehlo"))
-    optimised = told(stage="optimized_hlo")
-    return Fingerprint(
-        form="StableHLO",
-        digest=program.digest,
-        operators=program.operators,
-        dtypes=program.dtypes,
-        fusions=hlo.fusions(optimised),
-        libraries=hlo.libraries(optimised),
-        precisions=hlo.precisions(optimised),
-        aliased=hlo.aliased(optimised),
         absent=absent,
         **facts,
     )

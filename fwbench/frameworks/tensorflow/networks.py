@@ -222,15 +222,7 @@ class Network:
 
 
 def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
-    """The values that the network's own constructor sets, in canonical form.
-
-    Args:
-        sizes: sizes of the model's axes.
-        seed: seed of Keras's generators while the network is built.
-
-    Raises:
-        ModelError: the model's import path does not lead to a network.
-    """
+    """The weights as the network's own constructor draws them: see `fwbench.frameworks.contract.Framework.initial`."""
     return Network(model, sizes, seed=seed).export()
 
 
@@ -275,14 +267,7 @@ class _Function:
 
 
 def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """True if a path names a function of the model's inputs, False if it names a builder of its network.
-
-    Args:
-        given: the axes for which the definition has parameters.
-
-    Raises:
-        ModelError: the definition is neither.
-    """
+    """True if a path names a function of the model's inputs, False if it names a builder of its network."""
     known = parameters(definition)
     if inspect.isclass(definition) or known is None:
         return not inspect.isclass(definition)

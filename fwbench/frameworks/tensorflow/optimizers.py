@@ -6,7 +6,6 @@ that a schedule acts late. The operators below leave both to their caller.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,42 +13,20 @@ from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import Tensor
 
 
-class Optimizer(ABC):
-    """Changes variables by their gradients.
+class Sgd:
+    """Gradient descent with momentum.
 
     Attributes:
-        held: its own variables.
+        held: the optimizer's own variables.
         first: those of `held` that are first moments, one for each parameter.
     """
 
-    def __init__(self, parameters: Sequence[Any]) -> None:
-        self.parameters = list(parameters)
-        self.held: list[Any] = []
-        self.first = self._zeros()
-
-    @abstractmethod
-    def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
-        """Make one step.
-
-        Args:
-            rate: the learning rate.
-            step: number of steps made before.
-        """
-
-    def _zeros(self) -> list[Any]:
-        variables = [tf.Variable(tf.zeros_like(one), trainable=False) for one in self.parameters]
-        self.held += variables
-        return variables
-
-
-class Sgd(Optimizer):
-    """Gradient descent with momentum."""
-
     def __init__(self, parameters: Sequence[Any], momentum: float) -> None:
-        super().__init__(parameters)
-        self._momentum = momentum
+        self.parameters, self._momentum = list(parameters), momentum
+        self.held = self.first = _zeros(parameters)
 
     def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
+        """Make a step at a learning rate, after `step` others."""
         for parameter, velocity, gradient in zip(self.parameters, self.first, gradients, strict=True):
             tf.raw_ops.ResourceApplyMomentum(
                 var=parameter.handle,
@@ -60,17 +37,22 @@ class Sgd(Optimizer):
             )
 
 
-class Adam(Optimizer):
-    """Adam (Kingma and Ba, arXiv:1412.6980) with its authors' constants, which PyTorch and optax have by default."""
+class Adam:
+    """Adam (Kingma and Ba, arXiv:1412.6980) with its authors' constants, which PyTorch and optax have by default.
+
+    Attributes are those of `Sgd`.
+    """
 
     betas = (0.9, 0.999)
     epsilon = 1e-8
 
     def __init__(self, parameters: Sequence[Any]) -> None:
-        super().__init__(parameters)
-        self._second = self._zeros()
+        self.parameters = list(parameters)
+        self.first, self._second = _zeros(parameters), _zeros(parameters)
+        self.held = [*self.first, *self._second]
 
     def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
+        """As `Sgd.apply`."""
         # The operator divides by sqrt(v) + epsilon and multiplies by the root of the second moment's correction. With
         # epsilon multiplied by that root too, this equals PyTorch's sqrt(v / correction) + epsilon.
         powers = [tf.pow(tf.constant(beta, rate.dtype), tf.cast(step + 1, rate.dtype)) for beta in self.betas]
@@ -89,6 +71,10 @@ class Adam(Optimizer):
                 epsilon=tf.cast(epsilon, kind),
                 grad=gradient,
             )
+
+
+def _zeros(parameters: Sequence[Any]) -> list[Any]:
+    return [tf.Variable(tf.zeros_like(one), trainable=False) for one in parameters]
 
 
 def cosine(rate: float, horizon: int, step: Tensor) -> Tensor:

@@ -55,14 +55,12 @@ class Replicas:
         return self._reduced(tf.distribute.ReduceOp.SUM, own)
 
     def _reduced(self, operation: Any, tensors: Sequence[Any]) -> list[Any]:
-        reduced: list[Any] = tf.distribute.get_replica_context().all_reduce(operation, list(tensors))
-        return reduced
+        return tf.distribute.get_replica_context().all_reduce(operation, list(tensors))
 
 
 def gpus() -> list[Any]:
     """The GPUs that the process may use, including those of the other ranks on its host."""
-    devices: list[Any] = tf.config.list_physical_devices("GPU")
-    return devices
+    return tf.config.list_physical_devices("GPU")
 
 
 def _free_address(ranks: Ranks) -> str:

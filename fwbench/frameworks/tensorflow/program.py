@@ -1,13 +1,13 @@
 """TensorFlow programs: a network's variables and a batch on the device, and a `tf.function` over them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import CompileTimes, Program
-from fwbench.frameworks.slices import shares
 from fwbench.frameworks.tensorflow import convolutions
 from fwbench.frameworks.tensorflow.fingerprint import described
 from fwbench.frameworks.tensorflow.imported import tf
@@ -47,6 +47,7 @@ class Traced(Program):
         dtype: Any,
         replicas: Replicas | None = None,
     ) -> None:
+        self.dtype = dtype
         self.replicas = replicas
         self.ranks = replicas.ranks if replicas else None
         set_precision(workload.precision)
@@ -68,10 +69,11 @@ class Traced(Program):
                 rematerialise(self.network)
             self.network.load(weights)
             batch = draw(model.inputs, workload.batch_size, workload.seed, sizes)
-            self.inputs = self.network.place(shares(self.ranks, batch), dtype)
+            self.inputs = self._placed(batch)
 
-    def agree(self, value: float) -> float:
-        return self.ranks.agree(value) if self.ranks else value
+    def _placed(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """This rank's slice of a batch of inputs, on the device."""
+        return self.network.place({name: self.share(array) for name, array in batch.items()}, self.dtype)
 
     def traced(self, function: Callable[..., Any]) -> Any:
         """A `tf.function` as the lane makes it."""
@@ -159,28 +161,38 @@ class Forward(Traced):
     """A forward pass. Each of several ranks makes its own."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, replicas: Replicas | None = None) -> None:
-        super().__init__(
-            workload,
-            model,
-            weights,
-            DTYPE[workload.precision].name,
-            DTYPE[workload.precision],
-            replicas,
-        )
+        dtype = DTYPE[workload.precision]
+        super().__init__(workload, model, weights, dtype.name, dtype, replicas)
         # All values that a network returns are computed, as in an eager framework.
         self.function = self.traced(self._forward)
         self.returned: Any = ()
+        self._take([self.inputs])
+
+    def _take(self, ring: list[dict[str, Any]]) -> None:
+        self.ring, self.inputs = ring, ring[0]
+        self.batches = cycle(ring)
+
+    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        """The method of `fwbench.frameworks.contract.Rotating`."""
+        with tf.device(self.device):
+            self._take([self._placed(batch) for batch in batches])
+        self.wait()
+
+    def relocate(self) -> None:
+        super().relocate()
+        with tf.device(self.device):
+            copies = [{name: _copied(tensor) for name, tensor in inputs.items()} for inputs in self.ring[1:]]
+        self._take([self.inputs, *copies])
 
     def _forward(self, inputs: dict[str, Any]) -> Any:
         returned = self.network.returned(inputs)
         return self.network.output(returned, inputs), tf.nest.flatten(returned)
 
     def step(self) -> None:
-        self.returned = self.concrete(self.inputs)
+        self.returned = self.concrete(next(self.batches))
 
     def output(self) -> NDArray[Any]:
-        output: NDArray[Any] = tf.cast(self.returned[0], tf.float32).numpy()
-        return output
+        return tf.cast(self.returned[0], tf.float32).numpy()
 
 
 CPU, GPU = "CPU:0", "GPU:0"

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
-from fwbench.frameworks.slices import share
+from fwbench.frameworks.losses import Loss, loss_of
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import Tensor, training
-from fwbench.frameworks.tensorflow.losses import loss_of
-from fwbench.frameworks.tensorflow.optimizers import Adam, Optimizer, Sgd, cosine
+from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd, cosine
 from fwbench.frameworks.tensorflow.parallel import Replicas
 from fwbench.frameworks.tensorflow.program import Traced
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
@@ -45,7 +44,6 @@ class TrainStep(Traced, Trainer):
         mixed = workload.precision == "bf16"
         dtype = tf.float64 if workload.precision == "fp64" else tf.float32
         super().__init__(workload, model, weights, "mixed_bfloat16" if mixed else dtype.name, dtype, replicas)
-        self.dtype = dtype
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
         self.seed = seed_of(workload.seed, self.ranks.rank if self.ranks else 0)
@@ -54,10 +52,10 @@ class TrainStep(Traced, Trainer):
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": mixed}
         if replicas:
             self.settings["data_parallel"] = "MultiWorkerMirroredStrategy"
-        self.criterion = loss_of(model)
+        self.criterion = criterion(model)
         with tf.device(self.device):
             parameters = self.network.parameters
-            self.optimizer: Optimizer = Adam(parameters) if workload.optimizer == "adam" else Sgd(parameters, MOMENTUM)
+            self.optimizer: Adam | Sgd = Adam(parameters) if workload.optimizer == "adam" else Sgd(parameters, MOMENTUM)
             # int64, as a GPU keeps int32 variables on the host.
             self.steps = tf.Variable(0, trainable=False, dtype=tf.int64)
             # The sum of `steps` and `draw` seeds random layers in a step.
@@ -162,12 +160,11 @@ class TrainStep(Traced, Trainer):
 
     def _samples(self, images: Images) -> dict[str, Any]:
         """This rank's slice of a batch of data for the model's only input."""
-        given = dict.fromkeys(self.network.model.inputs, share(self.ranks, images))
-        return self.network.place(given, self.dtype)
+        return self._placed(dict.fromkeys(self.network.model.inputs, images))
 
     def _wanted(self, wanted: NDArray[Any]) -> Tensor:
         """This rank's slice of a batch's targets, on the device."""
-        own = tf.convert_to_tensor(share(self.ranks, wanted))
+        own = tf.convert_to_tensor(self.share(wanted))
         return tf.identity(tf.cast(own, self.dtype) if own.dtype.is_floating else own)
 
     def _output_shape(self) -> tuple[int, ...]:
@@ -233,6 +230,16 @@ class TrainStep(Traced, Trainer):
         rank = _rank(logits, wanted)
         sums = [tf.where(counted, losses, 0.0), *((rank < k) & counted for k in (1, 5)), counted]
         return tf.stack([tf.reduce_sum(tf.cast(part, tf.float32)) for part in sums])
+
+
+def criterion(model: Model) -> Loss:
+    """The model's loss, as `fwbench.frameworks.losses` describes it."""
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+    own: dict[str, Loss] = {
+        "cross_entropy": lambda output, labels: tf.reduce_mean(cross_entropy(labels, output)),
+        "mse": lambda output, wanted: tf.reduce_mean(tf.square(output - wanted)),
+    }
+    return loss_of(model, "tensorflow", own, tf.convert_to_tensor)
 
 
 def seed_of(seed: int, rank: int) -> int:

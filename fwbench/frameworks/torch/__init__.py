@@ -1,5 +1,1 @@
 """PyTorch, eager and compiled."""
-
-from fwbench.frameworks.torch.adapter import FRAMEWORK
-
-__all__ = ["FRAMEWORK"]

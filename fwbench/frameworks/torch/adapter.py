@@ -18,11 +18,10 @@ from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
+from fwbench.frameworks.torch.mixed import MixedInference
 from fwbench.frameworks.torch.networks import initial, network, shapes
 from fwbench.frameworks.torch.own_step import OwnStep
-from fwbench.frameworks.torch.program import DTYPE, compile_mode, device_of, memory_format
-from fwbench.frameworks.torch.rotating import MixedInference, RotatingInference
-from fwbench.frameworks.torch.staging import StagedTraining, StagedWholeStep
+from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of, memory_format
 from fwbench.frameworks.torch.stateful import Stateful
 from fwbench.frameworks.torch.training import TrainStep
 from fwbench.frameworks.torch.whole import LANE, WholeStep
@@ -95,13 +94,12 @@ class Torch(Framework):
         if workload.mode == "inference" and len(workload.each) > 1:
             return MixedInference(workload, model, weights)
         if workload.mode == "inference":
-            return RotatingInference(workload, model, weights, self.ranks)
+            return Inference(workload, model, weights, self.ranks)
         if model.train_step:
             return OwnStep(workload, model, weights)
-        staged = workload.mode == "fit" and workload.device == "gpu"
         if workload.runner == LANE:
-            return (StagedWholeStep if staged else WholeStep)(workload, model, weights, horizon)
-        return (StagedTraining if staged else TrainStep)(workload, model, weights, horizon, ranks=self.ranks)
+            return WholeStep(workload, model, weights, horizon)
+        return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:
         readers = {**_SETTINGS, **(_OF_GPUS if workload.device == "gpu" else {})}

@@ -11,16 +11,11 @@ def recorded() -> int:
         return 0
     # Older versions do not choose the device themselves.
     manager = cudagraph_trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False)
-    if manager is None:
-        return 0
-    count = 0
-    nodes = list(manager.get_roots())
-    while nodes:
-        node = nodes.pop()
-        count += 1
+    nodes = list(manager.get_roots()) if manager else []
+    for node in nodes:
         # Graphs that run after this one, such as the backward pass.
         nodes += [child for children in node.children.values() for child in children]
-    return count
+    return len(nodes)
 
 
 def outcome() -> str:

@@ -52,15 +52,7 @@ def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
 
 
 def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
-    """The values that the module's own constructor sets, in canonical form.
-
-    Args:
-        sizes: sizes of the model's axes.
-        seed: seed of PyTorch's generator while the module is built.
-
-    Raises:
-        ModelError: the model's import path does not lead to a network.
-    """
+    """The weights as the network's own constructor draws them: see `fwbench.frameworks.contract.Framework.initial`."""
     return export_weights(_built(model, sizes, seed))
 
 

@@ -2,8 +2,9 @@
 
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import cycle
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from fwbench.frameworks.contract import CompileTimes, Program, Ranks
 from fwbench.frameworks.faults import faults, is_out_of_memory
-from fwbench.frameworks.slices import shares
 from fwbench.frameworks.torch import graphs
 from fwbench.frameworks.torch import target as targets
 from fwbench.frameworks.torch.convolutions import Convolutions
@@ -78,7 +78,7 @@ class Placed(Program):
         self.module = self._module(weights)
         # This process's slice.
         self.batch_size = workload.batch_size // (ranks.size if ranks else 1)
-        self.inputs = self._placed(shares(ranks, stateful.called(model, workload)))
+        self.inputs = self._placed(stateful.called(model, workload))
         self.kernels: int | None = None
 
     def _module(self, weights: Mapping[str, NDArray[Any]]) -> torch.nn.Module:
@@ -94,7 +94,11 @@ class Placed(Program):
             module = module.to(memory_format=self.memory_format)
         return module
 
-    def _placed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    def _placed(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+        """This rank's slice of a batch of inputs, on the device."""
+        return self._on_device({name: self.share(array) for name, array in batch.items()})
+
+    def _on_device(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         placed = place_inputs(self.model, arrays, self.device, self.dtype)
         return {
             name: tensor.contiguous(memory_format=self.memory_format) if self.model.inputs[name].image else tensor
@@ -123,11 +127,7 @@ class Placed(Program):
         if mode is None:
             return call
         self.settings |= {"compile_mode": mode, "compile_cache": "cold"}
-        compiled: Callable[P, T] = torch.compile(call, mode=mode)
-        return compiled
-
-    def agree(self, value: float) -> float:
-        return self.ranks.agree(value) if self.ranks else value
+        return torch.compile(call, mode=mode)
 
     def compile(self) -> CompileTimes:
         if not self.compiles:
@@ -180,11 +180,6 @@ class Placed(Program):
         """True if Inductor is asked for CUDA graphs, which it may still skip."""
         return self.settings.get("compile_mode") in {modes["cuda"] for modes in _MODES.values()}
 
-    @property
-    def replays(self) -> bool:
-        """True if a step replays CUDA graphs, which allocate nothing: they compute in a pool reserved for them."""
-        return self.may_replay and graphs.recorded() > 0
-
     def reset_peak_memory(self) -> None:
         if self.device.type != "cuda":
             return
@@ -194,20 +189,17 @@ class Placed(Program):
         torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak_memory(self) -> Metric:
-        if self.device.type != "cuda":
-            return super().peak_memory()
-        if self.replays:
-            return _bytes(
-                torch.cuda.max_memory_reserved(self.device), "max_memory_reserved, CUDA graphs' pool included"
-            )
-        return _bytes(torch.cuda.max_memory_allocated(self.device), "max_memory_allocated")
+        return self._memory("max_memory") if self.device.type == "cuda" else super().peak_memory()
 
     def memory_in_use(self) -> Metric:
-        if self.device.type != "cuda":
-            return super().memory_in_use()
-        if self.replays:
-            return _bytes(torch.cuda.memory_reserved(self.device), "memory_reserved, CUDA graphs' pool included")
-        return _bytes(torch.cuda.memory_allocated(self.device), "memory_allocated")
+        return self._memory("memory") if self.device.type == "cuda" else super().memory_in_use()
+
+    def _memory(self, figure: str) -> Metric:
+        # Replayed CUDA graphs allocate nothing: they compute in a pool reserved for them.
+        replays = self.may_replay and graphs.recorded() > 0
+        name, pool = ("reserved", ", CUDA graphs' pool included") if replays else ("allocated", "")
+        number = getattr(torch.cuda, f"{figure}_{name}")(self.device)
+        return Metric(float(number), f"torch.cuda.{figure}_{name}{pool}")
 
     def program_memory(self) -> Metric:
         return unavailable("compiler", "PyTorch states no memory need of a program")
@@ -268,23 +260,41 @@ class Placed(Program):
 
 
 class Inference(Placed):
-    """A forward pass under `torch.inference_mode`. Each of several ranks makes its own."""
+    """A forward pass under `torch.inference_mode`; its calls can take several batches in turn.
+
+    Each of several ranks makes its own.
+    """
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
         super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
         self.module.eval()
         self.call = self._compiled(self.module)
-        self.positional, self.named = called_with(self.inputs)
         self.returned: Any = None
+        self._take([self.inputs])
+
+    def _take(self, ring: list[dict[str, Tensor]]) -> None:
+        self.ring, self.inputs = ring, ring[0]
+        self.arguments = cycle([called_with(inputs) for inputs in ring])
+
+    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        """The method of `fwbench.frameworks.contract.Rotating`."""
+        # Outside of inference mode, as the batch of the build: compiled code distinguishes tensors of that mode.
+        with torch.inference_mode(mode=False):
+            self._take([self._placed(batch) for batch in batches])
+        self.wait()
+
+    def _held(self) -> list[Tensor]:
+        return [*super()._held(), *(tensor for inputs in self.ring[1:] for tensor in inputs.values())]
 
     def session(self) -> AbstractContextManager[None]:
         return torch.inference_mode()
 
     def step(self) -> None:
+        positional, named = next(self.arguments)
         try:
-            self.returned = self.call(*self.positional, **self.named)
+            self.returned = self.call(*positional, **named)
         except Exception as error:
-            self._blame(error, self.call, *self.positional, **self.named)
+            self._blame(error, self.call, *positional, **named)
             raise
 
     def output(self) -> NDArray[Any]:
@@ -292,10 +302,6 @@ class Inference(Placed):
 
     def fingerprint_for(self, target: str) -> Fingerprint | str:
         return targets.fingerprint(self.module, self.inputs, target)
-
-
-def _bytes(number: int, source: str) -> Metric:
-    return Metric(float(number), f"torch.cuda.{source}")
 
 
 def set_precision(precision: str) -> None:
@@ -306,10 +312,8 @@ def set_precision(precision: str) -> None:
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     backends: Any = torch.backends
     backends.cudnn.allow_tf32 = precision == "tf32"
-    backends.fp32_precision = value
-    backends.cuda.matmul.fp32_precision = value
-    backends.cudnn.fp32_precision = value
-    backends.cudnn.conv.fp32_precision = value
+    for part in (backends, backends.cuda.matmul, backends.cudnn, backends.cudnn.conv):
+        part.fp32_precision = value
     backends.mkldnn.fp32_precision = "ieee"
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -32,25 +33,21 @@ def rematerialise(module: torch.nn.Module, *, compiled: bool) -> None:
             "torchvision's ResNet, ViT, MobileNetV3 and EfficientNet"
         )
     for block in blocks:
-        options = {} if compiled else {"context_fn": functools.partial(_contexts, block)}
+        # The second context is for the repetition of the forward pass.
+        options: dict[str, Any] = (
+            {} if compiled else {"context_fn": lambda block=block: (contextlib.nullcontext(), _still(block))}
+        )
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, **options)
-
-
-def _contexts(
-    block: torch.nn.Module,
-) -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-    """Contexts for the forward pass and for its repetition, in which batch norm must not count the batch again."""
-    return contextlib.nullcontext(), _still(block)
 
 
 @contextlib.contextmanager
 def _still(block: torch.nn.Module) -> Iterator[None]:
-    norms = [part for part in block.modules() if isinstance(part, torch.nn.BatchNorm2d)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
+    """A context in which batch norm does not count the batch: the first pass has counted it."""
+    momenta = {part: part.momentum for part in block.modules() if isinstance(part, torch.nn.BatchNorm2d)}
+    for norm in momenta:
         norm.momentum = 0.0
     try:
         yield
     finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
+        for norm, momentum in momenta.items():
             norm.momentum = momentum

@@ -31,6 +31,9 @@ class Stateful(Inference):
     others, such as a position, are restored after each call. Arguments are those of `Inference`.
     """
 
+    # The state belongs to the batch of the build.
+    rotate = None  # type: ignore[assignment]
+
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
         super().__init__(workload, model, weights)
         self.workload = workload
@@ -64,7 +67,7 @@ class Stateful(Inference):
         # A network may put other arrays into the state's lists and dicts. Each call then gets new lists and dicts.
         self.replaces = len(after) != len(self.leaves) or any(map(operator.is_not, after, self.leaves))
         once = [_copied(leaf) for leaf in self.leaves]
-        arrays = [each for each in zip(self.leaves, first, once, strict=True) if _is_array(each[0])]
+        arrays = [each for each in zip(self.leaves, first, once, strict=True) if isinstance(each[0], Tensor)]
         written = [(leaf, start) for leaf, start, changed in arrays if not _same(start, changed)]
         self.restored = [(leaf, start) for leaf, start in written if not leaf.is_floating_point()]
         self._restore()
@@ -89,10 +92,11 @@ class Stateful(Inference):
 
     def step(self) -> None:
         state = self._given()
+        positional, named = next(self.arguments)
         try:
-            self.returned = self.call(*self.positional, **self.named, state=state)
+            self.returned = self.call(*positional, **named, state=state)
         except Exception as error:
-            self._blame(error, self.call, *self.positional, **self.named, state=state)
+            self._blame(error, self.call, *positional, **named, state=state)
             raise
         self._restore()
 
@@ -101,7 +105,7 @@ class Stateful(Inference):
         with torch.no_grad():
             filled = pytree.tree_leaves(self._initial())
             for leaf, other in zip(self.leaves, filled, strict=True):
-                if _is_array(leaf):
+                if isinstance(leaf, Tensor):
                     leaf.copy_(other)
             for leaf, start in self.restored:
                 start.copy_(leaf)
@@ -110,7 +114,7 @@ class Stateful(Inference):
         return Metric(float(sum(tensor.nbytes for tensor in self._arrays())), "the arrays that a call takes")
 
     def _arrays(self) -> list[Tensor]:
-        return [leaf for leaf in self.leaves if _is_array(leaf)]
+        return [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
 
     def _held(self) -> list[Tensor]:
         return [*super()._held(), *self._arrays()]
@@ -140,15 +144,11 @@ def named_leaves(state: Any) -> Iterator[tuple[str, NDArray[Any]]]:
     """The arrays and numbers of a state on the host, each with its place in the state: `layers.0.1`."""
     for path, leaf in pytree.tree_leaves_with_path(state):
         name = ".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
-        yield name, leaf.detach().cpu().numpy().copy() if _is_array(leaf) else np.array(leaf)
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor)
+        yield name, leaf.detach().cpu().numpy().copy() if isinstance(leaf, Tensor) else np.array(leaf)
 
 
 def _copied(leaf: Any) -> Any:
-    return leaf.clone() if _is_array(leaf) else leaf
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

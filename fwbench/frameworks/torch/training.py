@@ -12,14 +12,13 @@ from torch.nn import functional
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Ranks, Scores, Trainer
 from fwbench.frameworks.faults import faults
-from fwbench.frameworks.slices import share
+from fwbench.frameworks.losses import Loss, loss_of
 from fwbench.frameworks.torch.networks import called_with, place, select_output
 from fwbench.frameworks.torch.parallel import apart, averaging, first, summed
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, cosine, learning_rate, targets
 from fwbench.models import Model
-from fwbench.models.importing import ModelError, load
 from fwbench.models.weights import Lazy, Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.workload import Workload
@@ -50,6 +49,8 @@ class TrainStep(Placed, Trainer):
         self.mixed = workload.precision == "bf16"
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
+        self.staged = self.fits and workload.device == "gpu"
+        self._pinned: Tensor | None = None
         if workload.remat:
             rematerialise(self.module, compiled=self.compiles)
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
@@ -147,8 +148,7 @@ class TrainStep(Placed, Trainer):
             moment = state.get("exp_avg", state.get("momentum_buffer"))
             if moment is None:
                 return np.zeros(parameter.shape, np.float32)
-            array: NDArray[Any] = (moment.float() * self.moment).cpu().contiguous().numpy()
-            return array
+            return (moment.float() * self.moment).cpu().contiguous().numpy()
 
         return Lazy(parameters, gradient)
 
@@ -172,9 +172,8 @@ class TrainStep(Placed, Trainer):
 
     def curve(self) -> list[tuple[float, float]]:
         ranks = self.ranks.size if self.ranks else 1
-        steps = [(loss / ranks, hits) for loss, hits in summed(self.ranks, torch.stack(self._curve)).tolist()]
-        self._curve.clear()
-        return steps
+        steps, self._curve = self._curve, []
+        return [(loss / ranks, hits) for loss, hits in summed(self.ranks, torch.stack(steps)).tolist()]
 
     def score(self, images: Images, labels: Labels) -> None:
         self._switch(train=False)
@@ -183,9 +182,8 @@ class TrainStep(Placed, Trainer):
             self._scores.append(self.evaluate(x, self._wanted(labels)).clone())
 
     def scores(self) -> Scores:
-        scores = Scores.of(summed(self.ranks, torch.stack(self._scores)).tolist())
-        self._scores.clear()
-        return scores
+        totals, self._scores = self._scores, []
+        return Scores.of(summed(self.ranks, torch.stack(totals)).tolist())
 
     def _switch(self, *, train: bool) -> None:
         # Only when the mode changes: a switch visits every layer, and each step would pay for that.
@@ -196,12 +194,23 @@ class TrainStep(Placed, Trainer):
                 first(self.ranks, self.module.buffers())
 
     def _samples(self, images: Images) -> dict[str, Tensor]:
-        """A batch of data for the model's only input."""
-        return self._placed(dict.fromkeys(self.model.inputs, share(self.ranks, images)))
+        """A batch of data for the model's only input.
+
+        A GPU reads it from one pinned tensor that serves all batches, as in XLA's runtime. CUDA would copy pageable
+        memory piece by piece through a pinned buffer of its own.
+        """
+        own = self.share(images)
+        if self.staged:
+            source = torch.from_numpy(own)
+            if self._pinned is None or self._pinned.shape != source.shape:
+                self._pinned = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+            # The device has read the batch before.
+            own = self._pinned.copy_(source).numpy()
+        return self._on_device(dict.fromkeys(self.model.inputs, own))
 
     def _wanted(self, targets: NDArray[Any]) -> Tensor:
         """A batch's targets on the device, or this rank's slice of them."""
-        return place(share(self.ranks, targets), self.device, self.dtype)
+        return place(self.share(targets), self.device, self.dtype)
 
     def _loss(self, *part: Tensor, network: Callable[..., Any] | None = None) -> tuple[Tensor, Tensor]:
         """This part's share of the batch's mean loss; top-1 hits, counted in mode `fit` alone.
@@ -256,48 +265,13 @@ class TrainStep(Placed, Trainer):
 
 
 def criterion(model: Model) -> Callable[..., Tensor]:
-    """The model's loss: a scalar function of its output in float32, and of the targets if there are any.
-
-    Raises:
-        ModelError: an import path leads to no function.
-    """
-    if model.loss == "cross_entropy":
-        return _cross_entropy
-    if model.loss == "mse":
-        return _mean_squared_error
-    assert isinstance(model.loss, dict)
-    path = model.loss["torch"]
-    function = load(path)
-    if not callable(function):
-        raise ModelError(f"{path!r}, the loss of {model.name}, is an object of type {type(function).__name__}")
-
-    def criterion(*given: Tensor) -> Tensor:
-        loss = function(*given)
-        if not isinstance(loss, Tensor) or loss.ndim:
-            what = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"type {type(loss).__name__}"
-            raise ModelError(f"{path!r}, the loss of {model.name}, returned an object of {what} instead of a scalar")
-        return loss
-
-    return criterion
-
-
-def _cross_entropy(output: Tensor, labels: Tensor) -> Tensor:
-    """The mean over all of the output's axes but the last, which counts the classes."""
-    _compare(output.shape[:-1], labels)
-    return functional.cross_entropy(output.flatten(0, -2), labels.flatten())
-
-
-def _mean_squared_error(output: Tensor, wanted: Tensor) -> Tensor:
-    _compare(output.shape, wanted)
-    return functional.mse_loss(output, wanted)
-
-
-def _compare(expected: torch.Size, wanted: Tensor) -> None:
-    # Otherwise PyTorch would broadcast one to the other's shape.
-    if wanted.shape != expected:
-        raise ModelError(
-            f"the targets have the shape {tuple(wanted.shape)}, and the loss of this output needs {tuple(expected)}"
-        )
+    """The model's loss, as `fwbench.frameworks.losses` describes it."""
+    own: dict[str, Loss] = {
+        "cross_entropy": lambda output, labels: functional.cross_entropy(output.flatten(0, -2), labels.flatten()),
+        "mse": functional.mse_loss,
+    }
+    # `Placed._blame` finds faults of the loss with those of the network.
+    return loss_of(model, "torch", own, lambda value: value, blame=False)
 
 
 def _rank(logits: Tensor, labels: Tensor) -> Tensor:

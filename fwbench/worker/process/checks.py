@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fwbench.frameworks.contract import Program
+from fwbench.frameworks.contract import Program, Rotating
 from fwbench.frameworks.faults import first_line
-from fwbench.frameworks.optional import Rotating
 from fwbench.frameworks.own_steps import Stepping
 from fwbench.meters.generation import margins
 from fwbench.meters.own_steps import of_own_steps

@@ -68,7 +68,8 @@ class OpenVino(Derived):
 
     def unavailable(self, workload, model):
         reason = super().unavailable(workload, model)
-        if reason is None and workload.precision == "bf16" and "BF16" not in _capabilities():
+        capabilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        if reason is None and workload.precision == "bf16" and "BF16" not in capabilities:
             return "OpenVINO does not compute in bf16 on this CPU"
         return reason
 
@@ -100,7 +101,3 @@ def _settings(workload):
         "INFERENCE_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "INFERENCE_PRECISION_HINT": _PRECISIONS[workload.precision],
     }
-
-
-def _capabilities():
-    return openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

@@ -7,9 +7,10 @@ import jax
 import numpy as np
 
 from fwbench.frameworks.derived import Derived, Loaded
-from fwbench.frameworks.jax import FRAMEWORK as JAX
+from fwbench.frameworks.hlo import lowered
 from fwbench.frameworks.jax import plugins
-from fwbench.frameworks.jax.fingerprint import flags, lowered, told
+from fwbench.frameworks.jax.adapter import FRAMEWORK as JAX
+from fwbench.frameworks.jax.fingerprint import flags, told
 from fwbench.machine import versions
 
 
