@@ -15,11 +15,7 @@ _LEAST, _SHARE = 0.1, 0.5
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """The number of CPUs that this process's control group, or one around it, may use; None: as many as there are.
-
-    Args:
-        root: of the file system.
-    """
+    """The number of CPUs that this process's control group, or one around it, may use; None: as many as there are."""
     granted = []
     for group in groups(root):
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
@@ -65,9 +61,7 @@ class Watch:
 
     Args:
         usual: seconds and CPU seconds of a call; None: the medians of the pass itself.
-        clock: seconds.
         cpu: CPU seconds of all threads of this process.
-        root: of the file system.
     """
 
     def __init__(

@@ -40,12 +40,7 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 
 @dataclass(frozen=True)
 class _Moment:
-    """The readings of all counters at one moment.
-
-    Attributes:
-        clock: seconds of wall time.
-        own, busy: seconds of CPU time of this process and its family, and of everybody.
-    """
+    """Seconds at one moment: of wall time, and of CPU time of this process and its family, and of everybody."""
 
     clock: float
     own: float
@@ -53,10 +48,9 @@ class _Moment:
 
 
 class OtherLoad:
-    """Watches other load from its construction until `read`.
+    """Watches other load on these CPUs, or those this process may run on, from its construction until `read`.
 
     Args:
-        cpus: the CPUs to watch; default: those this process may run on.
         clock: seconds of wall time.
         own: seconds of CPU time of this process and of those it started.
         stat: the kernel's counters.
@@ -158,13 +152,10 @@ def disturbs(share: float, cpus: int, waited: float | None = None, light: int = 
 
 
 def lengthened(share: float, cpus: int = 1, waited: float | None = None) -> float:
-    """The factor by which other load of this share of the CPUs can lengthen a time; 1 if the load does not disturb.
+    """The factor by which other load of this share of the CPUs can lengthen a time; 1 if it does not disturb.
 
     All of the load may lie on one CPU, and a program whose threads wait for each other is as slow as the slowest. The
     time for which a GPU's program waited for a CPU is known, and others can have cost it no more than that.
-
-    Args:
-        cpus, waited: as in `disturbs`.
     """
     if not disturbs(share, cpus, waited):
         return 1.0
@@ -177,14 +168,7 @@ def lengthened(share: float, cpus: int = 1, waited: float | None = None) -> floa
 def wait_for_quiet(
     patience: float, sleep: Callable[[float], None] = time.sleep, watch: Callable[[], OtherLoad] = OtherLoad
 ) -> bool:
-    """Wait until others leave the CPUs alone.
-
-    Args:
-        patience: the most seconds to wait.
-
-    Returns:
-        True if others leave the CPUs alone.
-    """
+    """Wait until others leave the CPUs alone, but no longer than `patience` seconds; return whether they do."""
     waited = 0.0
     while waited < patience:
         load = watch()

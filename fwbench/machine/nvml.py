@@ -215,13 +215,9 @@ def visible(most: int) -> list[Gpu]:
 
 
 def find(root: Path = Path("/"), number: int = 0) -> Gpu | Absent:
-    """The first GPU that CUDA would use, or the reason why there is none.
+    """The first GPU that CUDA would use, or the one with this number as CUDA counts, or the reason why there is none.
 
     `CUDA_VISIBLE_DEVICES` is honoured as CUDA does: empty or -1 hides all GPUs.
-
-    Args:
-        root: of the file system, where Linux shows a GPU whose driver does not answer.
-        number: for a further GPU, its number among the visible ones, as CUDA counts; from 1.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     listed = [str(number)] if named is None else [each.strip() for each in named.split(",")]

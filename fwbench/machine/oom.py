@@ -30,11 +30,7 @@ class Kills:
 
 
 def kills(root: Path = Path("/")) -> Kills | None:
-    """The OOM kills in this process's control group, or else on the whole machine; None if no file counts them.
-
-    Args:
-        root: of the file system.
-    """
+    """The OOM kills in this process's control group, or else on the whole machine; None if no file counts them."""
     for path in _files(root):
         with suppress(OSError):
             if match := _COUNT.search(path.read_text(encoding="utf-8")):

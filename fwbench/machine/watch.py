@@ -49,12 +49,7 @@ class Watch:
         self.moments: list[Moment] = []
 
     def note(self, when: str, *, timed: bool = False) -> None:
-        """Note the GPU's state now.
-
-        Args:
-            when: in words, for the record.
-            timed: whether something was timed since the moment before.
-        """
+        """Note the GPU's state now, under these words; `timed`: something was timed since the moment before."""
         if isinstance(self._gpu, str):
             return
         state = self._gpu.state()

@@ -66,9 +66,6 @@ class Epochs:
     Args:
         program: built, not yet compiled: the first epoch includes compilation.
         data: has a split `train`.
-        batch_size: batch size of training and of evaluation.
-        clock: returns seconds.
-        counter: the device's energy counter, if there is one.
     """
 
     def __init__(self, program: Trainer, data: Data, batch_size: int, clock: Clock, counter: Counter | None) -> None:
@@ -81,10 +78,7 @@ class Epochs:
         self.training = Training()
 
     def run(self, prepare: Callable[[], Any] = lambda: None) -> None:
-        """Run one epoch.
-
-        Args:
-            prepare: called first; its time counts as computing.
+        """Run one epoch; the time of `prepare`, called first, counts as computing.
 
         Raises:
             ArithmeticError: the loss is no longer finite, so that accuracy would mean nothing.
@@ -168,13 +162,7 @@ class Epochs:
 def fitting(
     epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | str, period: Metric
 ) -> dict[str, Metric]:
-    """Summarise a training in single numbers.
-
-    Args:
-        epochs: at least one.
-        tested: the scores on the split `test`.
-        counter: the energy counter, or the reason why there is none.
-        period: the counter's `energy_period`.
+    """Summarise a training of one epoch or more, and its scores on the split `test`, in single numbers.
 
     Returns:
         `first_epoch_time`. Medians over the later epochs: `epoch_time`, its shares `epoch_wait_time`,

@@ -16,12 +16,9 @@ _TIMES = {"prefill": "time_to_first_token", "decode": "time_per_output_token"}
 
 
 def generation(workload: Workload, model: Model, program: Program, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Time, rate and energy per token, from those of calls and samples; and the size of the state.
+    """Time, rate and energy per token, from the metrics of calls and samples; and the size of the state.
 
     A token is a step of the sequence, whatever it consists of.
-
-    Args:
-        metrics: metrics of the calls, by name.
     """
     steps = model.sizes(workload.axes)[model.sequence] if workload.mode == "prefill" else 1
     found = {_TIMES[workload.mode]: metrics["latency_p50"]}

@@ -26,14 +26,11 @@ Look = tuple[int, dict[str, float]]
 
 
 class Growth:
-    """Looks at the memory of a process from time to time while a program makes calls.
+    """Looks at the memory of a process from time to time while a program makes calls, so far `calls`.
 
     Args:
         in_use: bytes that the device's allocator has given out; None: there is no such allocator.
         host: bytes of this process by the name of their source.
-
-    Attributes:
-        calls: number of calls made so far.
     """
 
     def __init__(

@@ -32,10 +32,7 @@ def settle(program: Program, measure: Callable[[], bool], clock: Clock, faults: 
     that computes in it.
 
     Args:
-        program: compiled and warm.
         measure: makes a pass, and returns whether the process got no CPU for a while in it. The last pass counts.
-        clock: returns seconds.
-        faults: page faults of this process so far.
 
     Returns:
         The number of passes, and the reason for the last one, in words; empty if there was one pass alone.

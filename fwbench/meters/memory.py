@@ -33,13 +33,9 @@ def memory(
     count: int = 1,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Metric]:
-    """Do some work and read the peaks.
+    """Do some work, a step or a whole training, wait for its end, and read the peaks.
 
-    Args:
-        work: does the work and waits for its end: a step, or a whole training.
-        number: number of the first GPU, among those that CUDA sees.
-        count: number of GPUs that compute, from that one on; a metric is then the largest of any of them.
-        sleep: waits so many seconds, in which threads of the program free their memory.
+    Of several GPUs, `count` from this number on among those that CUDA sees, a metric is the largest of any of them.
 
     Returns, all in bytes:
         `device_initial_memory`, `device_peak_memory`: memory that the device allocator had given out before the work,

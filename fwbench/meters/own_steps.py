@@ -30,12 +30,7 @@ class _Program(Stepping, Protocol):
 
 
 def of_own_steps(program: _Program, weights: Callable[[], Weights], precision: str) -> Iterator[dict[str, Any]]:
-    """Sketch the first steps from these weights.
-
-    Args:
-        program: compiled. This changes its state.
-        weights: returns the weights of the build.
-        precision: the workload's precision.
+    """Sketch the first steps of a compiled program from these weights of its build. This changes its state.
 
     Yields:
         First an empty dict, after which the caller makes a step; or the `reason` why there are no sketches. Then

@@ -44,10 +44,7 @@ def fix(program: Program, model: Model, workload: Workload) -> None:
 
 
 def probe(program: Program, model: Model, workload: Workload, usual: float, clock: Clock) -> dict[str, Any]:
-    """Make calls on batches that the program has not seen.
-
-    Args:
-        usual: seconds of a timed call.
+    """Make calls on batches that the program has not seen; a timed call has the `usual` seconds.
 
     Returns:
         `follows`: whether outputs differ if inputs do. `remembers`, only if a call on an unseen batch takes far longer
@@ -86,10 +83,8 @@ def _called(program: Program, batches: Sequence[Batch], clock: Clock) -> tuple[l
 def _drawn(model: Model, workload: Workload, first: int, most: int) -> Sequence[Batch]:
     """Draw `_BATCHES` batches if all but one have at most `most` bytes together; else the first alone.
 
-    A program on several devices, for a list of sizes, or in another mode than inference gets one batch alone.
-
-    Args:
-        first: number of the first batch; added to the workload's seed.
+    A program on several devices, for a list of sizes, or in another mode than inference gets one batch alone. A batch's
+    number, the first one's being `first`, is added to the workload's seed.
     """
     sizes = model.sizes(workload.axes)
     batches = [draw(model.inputs, workload.batch_size, workload.seed + first, sizes)]

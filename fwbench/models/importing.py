@@ -22,11 +22,7 @@ class ModelError(Exception):
 
 
 def split(path: str) -> tuple[str, str]:
-    """Module and name of an import path.
-
-    Raises:
-        ValueError: it is no import path.
-    """
+    """Module and name of an import path, or a ValueError if it is none."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise ValueError(f"{path!r} is no import path: write it as package.module:name")

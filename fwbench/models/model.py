@@ -290,8 +290,7 @@ class Model:
     def input_shape(self) -> tuple[int, ...]:
         """A sample's shape in the model's only input, at its axes' first values; images are (height, width, channels).
 
-        Raises:
-            ValueError: the model has several inputs.
+        Several inputs raise a ValueError.
         """
         if len(self.inputs) > 1:
             raise ValueError(f"{self.name} has several inputs: {', '.join(self.inputs)}")

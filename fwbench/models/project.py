@@ -25,11 +25,7 @@ class Project:
     models: dict[str, Model] = field(default_factory=lambda: dict(CATALOG))
 
     def add(self, models: Sequence[Model]) -> None:
-        """Make models known.
-
-        Raises:
-            ValueError: another model has the same name.
-        """
+        """Make models known; a ValueError: another model has the same name."""
         for model in models:
             known = self.models.setdefault(model.name, model)
             if known != model:

@@ -17,12 +17,7 @@ OPTION = "--fwbench-set fit_batch=true"
 
 
 def told(said: str, asked: int | None) -> str:
-    """One sentence for a lack of memory.
-
-    Args:
-        said: what the exception said.
-        asked: bytes that were requested; None: unknown.
-    """
+    """One sentence for a lack of memory: what the exception said, and how many bytes were asked for, if known."""
     wanted = "" if asked is None else f" when {units.size(asked)} were asked for"
     return f"memory ran out{wanted} ({said})"
 
@@ -40,10 +35,7 @@ def explained(failure: Failure, before: Kills | None) -> Failure:
     """Recognise a crash for lack of memory by the process's last words and the kernel's counter.
 
     A process that SIGKILL ends says nothing. The kernel counts the processes that it kills for lack of memory; if its
-    counter did not move, somebody else sent the signal.
-
-    Args:
-        before: the counter when the process was started.
+    counter has not moved since `before`, when the process was started, somebody else sent the signal.
     """
     if failure.kind == "crashed" and (words := next((each for each in _LAST_WORDS if each in failure.detail), None)):
         return dataclasses.replace(

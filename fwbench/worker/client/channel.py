@@ -175,11 +175,7 @@ class Channel:
         return self._length
 
     def stacks(self, pid: int | None = None) -> "Stacks":
-        """Ask the process, or its job, by a signal for the stacks of its threads.
-
-        Args:
-            pid: another process that writes to the same standard error; None: this channel's process.
-        """
+        """Ask the process, or `pid`, which has the same standard error, by a signal for the stacks of its threads."""
         self._listen()
         if sys.platform != "win32":
             with suppress(ProcessLookupError):
@@ -210,11 +206,7 @@ class Channel:
                 os.kill(pid, signal.SIGKILL)
 
     def close(self, patience: float = _ENDS) -> None:
-        """Close the pipe, which asks the process to end; kill it and all that it has started if it does not.
-
-        Args:
-            patience: seconds for it to end by itself.
-        """
+        """Close the pipe; kill the process and all that it has started if it does not end within `patience` seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -244,10 +236,7 @@ class Channel:
 
 
 class Stacks:
-    """The stacks of a process's threads.
-
-    Args:
-        lines: faulthandler's.
+    """The stacks of a process's threads, made of faulthandler's lines.
 
     Attributes:
         place: the innermost frame of the main thread, as in `in f (file.py, line 3)`; empty if it was not reported.

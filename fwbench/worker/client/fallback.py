@@ -23,11 +23,7 @@ def compilers_fault(failure: Failure) -> bool:
 
 
 def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Flags]:
-    """Combinations of a lane's fallback flags, each longer than the last, without flags unknown to its framework.
-
-    Args:
-        variables: the environment of the lane's processes.
-    """
+    """Combinations of a lane's fallback flags, each longer than the last, of those that its framework knows."""
     taken: Flags = ()
     for flag in lane.fallback:
         if _known(lane, python, added(variables, (flag,))):

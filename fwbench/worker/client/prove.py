@@ -97,11 +97,9 @@ def _keep(proved: Proved, kept: Path) -> None:
 def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_proof: str) -> dict[str, Any]:
     """The last answer of the process that proves.
 
-    Args:
-        no_proof: the beginning of the sentence if there is no answer.
-
     Raises:
-        UserError: the process died, sent something else than messages, or was not done after `deadline` seconds.
+        UserError: the process died, sent something else than messages, or was not done after `deadline` seconds; the
+            sentence begins with `no_proof`.
     """
     conversation = Conversation(channel, "its process", tell)
     answer = conversation.receive(conversation.asked + deadline, deadline)
@@ -115,11 +113,7 @@ def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_p
 
 
 def interpreter(model: Model, candidate: str, pythons: Mapping[str, str]) -> str:
-    """The interpreter that proves: the candidate's, as its versions are proved; else the reference's; else this one.
-
-    Args:
-        pythons: as for `prove`.
-    """
+    """The interpreter that proves: the candidate's, as its versions are proved; else the reference's; else this one."""
     return pythons.get(candidate) or pythons.get(model.reference) or sys.executable
 
 

@@ -95,11 +95,7 @@ def _made(owner: str) -> tuple[Path, int]:
 
 
 def _check_owner(folder: int) -> None:
-    """Look for the note that a folder's owner has left.
-
-    Raises:
-        OSError, ValueError: the folder is not fwbench's.
-    """
+    """Look for the note that a folder's owner has left; without it raise an OSError or ValueError."""
     file = os.open(_OWNER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):

@@ -79,8 +79,7 @@ class Server:
     ) -> Measurement:
         """Run a workload's job until its record arrives; kill it at the protocol's deadline.
 
-        Args:
-            waited: seconds that this job has waited for the previous job's worker to end; they count as overhead.
+        The seconds `waited` for the previous job's worker to end count as overhead.
         """
         try:
             if isinstance(answer := self.ready(), Failure):

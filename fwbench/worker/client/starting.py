@@ -41,11 +41,7 @@ _FILES = 64
 
 
 def require_files() -> None:
-    """See that a run's process may open its files.
-
-    Raises:
-        UserError: it may not.
-    """
+    """See that a run's process may open its files, or raise a UserError."""
     if sys.platform != "win32":
         import resource
 

@@ -215,8 +215,7 @@ class Workers:
     def _start(self, workload: Workload, job: Mapping[str, Any]) -> str | None:
         """The file with the initial values of a user's network, from which every lane starts; None if there is none.
 
-        The reference writes the file, or else the first other framework of the model that can. Under Slurm there is no
-        file, as the ranks of a workload run on several hosts, which may not share a folder.
+        Under Slurm there is none, as the ranks of a workload run on several hosts, which may not share a folder.
         """
         model = self._project.models[workload.model]
         if not model.networks or model.name in CATALOG or workload.weights != "drawn" or allocated(os.environ):
@@ -243,10 +242,7 @@ class Workers:
         return workload.precision in LOWER or (workload.precision == "fp32" and self._lowers(workload))
 
     def _exact(self, workload: Workload, job: Mapping[str, Any], tell: Callable[[str], None]) -> dict[str, str]:
-        """The results of a workload in float64 (`Job.exact`), computed once for all lanes and precisions.
-
-        The reference computes it, or else the first other framework of the model that can.
-        """
+        """The results of a workload in float64 (`Job.exact`), computed once for all lanes and precisions."""
         asked = dataclasses.replace(workload, lane="", precision="fp64")
         if asked not in self._exacts:
             tell("float64")
@@ -263,7 +259,7 @@ class Workers:
         return self._exacts[asked]
 
     def _writers(self, model: str) -> Iterator[Lane]:
-        """The first lane of each framework that the model has a network in, the reference's before all others."""
+        """The lanes to ask for a file: the first of each framework of the model, the reference's before all others."""
         known = self._project.models[model]
         for framework in dict.fromkeys((known.reference, *known.networks)):
             yield from itertools.islice((lane for lane in LANES.values() if lane.framework == framework), 1)

@@ -52,11 +52,7 @@ def join(job: Job, framework: Framework, ranks: Ranks) -> None:
 
 
 def _apart(job: Job, ranks: Ranks) -> None:
-    """See that no two ranks have the same GPU.
-
-    Raises:
-        DisagreementError: two have the same; the sentence says which.
-    """
+    """See that no two ranks have the same GPU, or raise a DisagreementError that says which."""
     gpu = nvml.find(number=job.gpu) if job.workload.device == "gpu" else None
     owners: dict[str, int] = {}
     for rank, uuid in enumerate(ranks.gather(gpu.uuid if isinstance(gpu, nvml.Gpu) else None)):
@@ -68,11 +64,7 @@ def _apart(job: Job, ranks: Ranks) -> None:
 
 
 def same(job: Job, facts: Mapping[str, Any]) -> None:
-    """See that all ranks have the same value of each fact.
-
-    Raises:
-        DisagreementError: a rank has another value than the first rank; the sentence says which.
-    """
+    """See that all ranks have the same value of each fact, or raise a DisagreementError that says which has not."""
     if job.ranks is None:
         return
     first, *others = job.ranks.gather(facts)

@@ -28,10 +28,10 @@ from fwbench.worker.process.job import Job
 
 
 def sound(job: Job, program: Program) -> None:
-    """See that the last call's output is finite and covers the whole batch.
+    """See that the last call's output is finite and covers the whole batch; otherwise its time would mean nothing.
 
     Raises:
-        ModelError: it is not or does not, so that its time would mean nothing.
+        ModelError: it is not or does not.
     """
     output, workload = program.output(), job.workload
     made = f" after {job.growth.calls} calls" if job.growth and job.growth.calls else ""
@@ -68,11 +68,7 @@ def begin(job: Job, program: Program) -> None:
 
 
 def end(job: Job, program: Program) -> None:
-    """See that the program still computes once all is timed; a last call takes the build's batch again.
-
-    Raises:
-        ModelError: as `sound` does.
-    """
+    """See that the program still computes once all is timed (`sound`); a last call takes the build's batch again."""
     if checked(job):
         with job.stage("check"):
             if job.batches > 1:
@@ -170,8 +166,7 @@ def _state_errors(job: Job, result: dict[str, Any]) -> None:
 def computed(program: Program, model: Model, workload: Workload, weights: Callable[[], Weights]) -> dict[str, Any]:
     """The results of a program that took turns, from the weights of its build. This changes its state.
 
-    Returns:
-        As in a record's `parity`: `weights`, their digest, and `check`; and the `numbers` in all weights.
+    As in a record's `parity`: `weights`, their digest, and `check`; and the `numbers` in all weights.
     """
     told: dict[str, Any] = {}
     try:

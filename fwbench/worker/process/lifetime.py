@@ -53,11 +53,8 @@ class Keeper:
     """Runs jobs one after another, each in a process of its own, and leaves nothing of them behind.
 
     A job has a process group. Processes that it started in groups and sessions of their own come back to the keeper as
-    orphans. When the client is gone, the keeper ends the job and itself.
-
-    Args:
-        pipe: descriptor of the pipe from the client, which stays open for as long as the client lives.
-        scratch: folder of temporary files, for these jobs alone.
+    orphans. When the client is gone, which closes the `pipe`, the keeper ends the job and itself. The folder `scratch`
+    holds temporary files of these jobs alone.
     """
 
     def __init__(self, pipe: int, scratch: str) -> None:
@@ -75,11 +72,7 @@ class Keeper:
         _end_with_parent(signal.SIGTERM)
 
     def run(self, job: Callable[[], None]) -> int:
-        """Run a job to its end.
-
-        Returns:
-            The process's exit code, or a signal's number, negated, if a signal ended it.
-        """
+        """Run a job to its end; return its exit code, or the negated number of the signal that ended it."""
         self._children, self._files = _children(), self._listed()
         readable, writable = os.pipe()
         os.set_blocking(writable, False)

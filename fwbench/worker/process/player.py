@@ -165,8 +165,7 @@ class Turns:
     def turn(self, rounds: int) -> dict[str, Any]:
         """Run so many rounds; the first one only refills the caches after the other side, unless it is the only one.
 
-        Returns:
-            `rounds`: seconds of each; `cpu_time`: mean CPU seconds of those that count, of all threads.
+        Returns `rounds`, seconds of each, and `cpu_time`, mean CPU seconds of those that count, of all threads.
         """
         timed = self._timed(rounds)
         first = [next(timed)] if rounds > 1 else []
@@ -211,14 +210,7 @@ class Turns:
 
 
 class Player(Turns):
-    """A workload's program.
-
-    Args:
-        framework: the lane's.
-        job: the client's: the `workload`, the `model`, the `recorded` variables, the share of `extra` work, and
-            whether only its start is wanted (`starting`).
-        witness: notes the files that the network reads while it is built.
-        send: announces the stages after the first one.
+    """A workload's program, built for the client's job with the lane's framework.
 
     Attributes:
         computed: returns the program's results, after all turns.
@@ -292,9 +284,7 @@ class Player(Turns):
     def alone_and_together(self, alone: int, together: int) -> dict[str, float]:
         """Time calls that each wait for their end, and calls back to back with one wait after the last.
 
-        Args:
-            alone: the number of calls that each wait, after a call that refills the caches.
-            together: the number of calls back to back; 0: no call refills the caches, and waiting calls stand for both.
+        A call before them refills the caches; but with no calls `together` none does, and waiting calls stand for both.
 
         Returns:
             `latency`: median seconds of those that wait; `call`: seconds of one back to back; `cpu`: CPU seconds

@@ -69,8 +69,7 @@ def _missing(frameworks: Iterable[str]) -> str | None:
 def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     """Compare the two networks in this process, and plant mistakes in the candidate's.
 
-    Args:
-        patient: plant every mistake; else only as many as fit into a time in proportion to the proof's.
+    Where `patient` is false, only as many are planted as fit into a time in proportion to the proof's.
     """
     _refuse_no_bounds(model)
     # The key is made before the proof, which does not cover edits of the sources while it runs.
@@ -118,11 +117,7 @@ def _refuse_no_bounds(model: Model) -> None:
 
 @dataclass
 class _Findings:
-    """The comparisons so far, also where one of them raises.
-
-    Attributes:
-        notes, points, left_out: as in `Proved`; `points` is an ordered set.
-    """
+    """The comparisons so far, also where one of them raises; fields as in `Proved`, and `points` is an ordered set."""
 
     proofs: list[Proof] = field(default_factory=list)
     nearest: list[Nearest] = field(default_factory=list)
@@ -184,14 +179,7 @@ def _infers_alike(proofs: Sequence[Proof]) -> bool:
 
 
 def _further(model: Model, candidate: str, left_out: Mapping[str, str], send: Send, *, trains: bool = True) -> Further:
-    """Compare the networks at choices that no usual point takes, and in float32.
-
-    Args:
-        trains: as for `Proof`.
-
-    Raises:
-        NotTheSame: they differ there.
-    """
+    """Compare the networks at choices that no usual point takes, and in float32; NotTheSame if they differ there."""
     send({"stage": "choices that no point takes"})
     further = tried(model, candidate, left_out, trains=trains)
     send({"stage": "float32"})

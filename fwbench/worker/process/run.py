@@ -63,13 +63,7 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
 def measure(
     lane: Lane, job: Mapping[str, Any], tell: Callable[[str], None], ranks: Ranks | None = None, began: float = 0.0
 ) -> tuple[Measurement, bool]:
-    """Run a lane's job in this process.
-
-    Args:
-        ranks, began: as in `Job`.
-
-    Returns:
-        The measurement, and whether all ranks know of its failure.
+    """Run a lane's job in this process; return the measurement, and whether all ranks know of its failure.
 
     Raises:
         LostError: another rank is gone.

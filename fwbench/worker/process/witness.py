@@ -34,11 +34,7 @@ _RACY = 2.0
 
 
 def digest(path: str) -> str:
-    """SHA-256 of a file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """SHA-256 of a file; raises an OSError if it cannot be read."""
     with io.FileIO(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -196,12 +192,9 @@ def present(path: str) -> str | None:
 
 
 def in_force(variables: Iterable[str], framework: Any, workload: Any, *, building: bool = False) -> dict[str, Any]:
-    """The settings in force now that change the time of a call.
+    """The settings in force now that change the time of a call, environment variables with these prefixes among them.
 
-    Args:
-        variables: prefixes of the environment's variables that count.
-        framework: the adapter, which adds the framework's own settings.
-        building: whether settings that the build is about to choose are returned as it will choose them.
+    While `building`, settings that the build is about to choose are returned as it will choose them.
     """
     smallest = 5e-324
     return {
@@ -215,12 +208,7 @@ def in_force(variables: Iterable[str], framework: Any, workload: Any, *, buildin
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any], caution: str = "") -> dict[str, Any]:
-    """The settings that have changed, as they are now, with a caution for the record; empty if none has.
-
-    Args:
-        before, after: settings as `in_force` returns them.
-        caution: the caution that the record has anyway.
-    """
+    """The settings of `in_force` that have changed, as they are now, with the record's caution; empty if none has."""
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     if not names:
         return {}

@@ -46,11 +46,8 @@ class Launched:
     def measure(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
         """The ranks' measurement; returns when all of them have ended.
 
-        Args:
-            limit: seconds from the moment at which all ranks have come.
-
-        Returns:
-            A measurement; one without numbers on a rank that is not the first and has done its part.
+        They have `limit` seconds from the moment at which all have come. The measurement has no numbers on a rank that
+        is not the first and has done its part.
         """
         try:
             return self._converse(workload, limit, tell)

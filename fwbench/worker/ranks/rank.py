@@ -40,11 +40,7 @@ Send = Callable[[Mapping[str, Any]], None]
 
 
 def main() -> int:
-    """Run this process's part of the job that the environment holds.
-
-    Returns:
-        Its exit code.
-    """
+    """Run this process's part of the job that the environment holds, and return its exit code."""
     began = _began()
     send = Pipes().send
     faulthandler.enable()

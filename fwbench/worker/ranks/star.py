@@ -73,8 +73,7 @@ class Place:
 def place(environment: Mapping[str, str]) -> Place | None:
     """This process's place by fwbench's own variables, torchrun's or Slurm's; None: it is not a rank.
 
-    Raises:
-        RankError: a variable is missing or is no number; one sentence.
+    A variable that is missing or is no number raises a RankError.
     """
     for names, launcher, meeting in (
         ((RANK, SIZE, LOCAL), "fwbench", lambda _: ("", 0, "")),
@@ -120,11 +119,7 @@ def first_node(nodes: str) -> str:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`.
-
-    Raises:
-        RankError: the text is no such address.
-    """
+    """Host and port of `HOST:PORT`; a text that is no such address raises a RankError."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise RankError(f"{text!r} is no address of a coordinator: write HOST:PORT")
@@ -149,11 +144,7 @@ def _number(environment: Mapping[str, str], name: str, launcher: str) -> int:
 
 
 class Star(Ranks):
-    """The ranks, joined.
-
-    Args:
-        place: of this process.
-        deadline: seconds in which all have to come.
+    """The ranks, joined within `deadline` seconds.
 
     Raises:
         RankError: the port is in use, or some do not come; one sentence says which.

@@ -26,12 +26,7 @@ _SHARED = (
 
 
 def combined(measurements: Sequence[Measurement], places: Sequence[Rank]) -> Measurement:
-    """Combine the ranks' measurements.
-
-    Args:
-        measurements: each rank's measurement, over the whole batch: all made the same calls.
-        places: the ranks' places, in the same order.
-    """
+    """Combine the measurements of all ranks, which made the same calls over the whole batch, and their places."""
     first = measurements[0]
     samples = tuple(map(max, zip(*(one.samples for one in measurements), strict=True)))
     metrics = {name: _of_all(name, [one.metrics[name] for one in measurements]) for name in first.metrics}

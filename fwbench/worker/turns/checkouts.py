@@ -34,7 +34,7 @@ class Checkouts:
         left_out: untracked files of the working tree that its copy does not hold.
 
     Raises:
-        UserError: git fails.
+        UserError: git fails, here or in any method.
     """
 
     def __init__(self, top: Path, folder: Path) -> None:
@@ -50,19 +50,11 @@ class Checkouts:
         (store / "info" / "alternates").write_text(f'"{quoted}"\n', encoding="ascii")
 
     def tree(self, revision: str) -> str:
-        """The revision under a name that git knows; for the working tree, the hash of its copy.
-
-        Raises:
-            UserError: git cannot copy the working tree.
-        """
+        """The revision under a name that git knows; for the working tree, the hash of its copy."""
         return self._copied if revision == WORKING_TREE else revision
 
     def make(self, revision: str, place: str, title: str) -> None:
-        """Check out a revision in this place of the folder, unless that is done.
-
-        Raises:
-            UserError: git cannot.
-        """
+        """Check out a revision in this place of the folder, unless that is done."""
         root, own = self._folder / place, self._own(place)
         if root.exists():
             return
@@ -85,31 +77,19 @@ class Checkouts:
             raise UserError(f"{title} could not be checked out in {line(str(self._folder))}: {why}") from None
 
     def restore(self, place: str, revision: str, path: str) -> None:
-        """Give a checkout a revision's file, link or submodule; by git, which follows no links out of the checkout.
-
-        Raises:
-            UserError: git cannot.
-        """
+        """Give a checkout a revision's file, link or submodule; by git, which follows no links out of the checkout."""
         if self._read("ls-tree", self.tree(revision), "--", path):
             self._in(place, "checkout", self.tree(revision), "--", path)
         else:
             self._in(place, "rm", "-r", "--force", "--quiet", "--ignore-unmatch", "--", path)
 
     def changed(self, base: str, head: str) -> list[str]:
-        """The paths of files in which two revisions differ.
-
-        Raises:
-            UserError: git fails.
-        """
+        """The paths of files in which two revisions differ."""
         listed = self._read("diff-tree", "-r", "--no-renames", "--name-only", "-z", self.tree(base), self.tree(head))
         return [os.fsdecode(path) for path in listed.split(b"\0") if path]
 
     def text(self, revision: str, path: str) -> str | None:
-        """A file's text in a revision; None where it has no regular file there.
-
-        Raises:
-            UserError: git fails.
-        """
+        """A file's text in a revision; None where it has no regular file there."""
         tree = self.tree(revision)
         if not self._read("ls-tree", tree, "--", path).startswith(b"100"):
             return None

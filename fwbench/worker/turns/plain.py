@@ -124,14 +124,10 @@ class PlainPairs:
         return len(tests)
 
     def _pair(self, test: PlainTest, seats: Mapping[str, "_Seat"], start: float, tests: int) -> Pair:
-        """Let both sides' calls of a test take turns.
+        """Let both sides' calls of a test take turns, in processes for so many tests.
 
-        Args:
-            start: the pair's share of the seconds in which the processes started.
-            tests: the number of tests of these processes.
-
-        Raises:
-            SideError: a side did not come to its benchmark, or failed.
+        `start` is the pair's share of the seconds in which these started. A side that did not come to its benchmark, or
+        failed, raises a SideError.
         """
         begun = time.monotonic()
         told = {name: seat.arrive(test) for name, seat in seats.items()}
@@ -240,15 +236,7 @@ class _OverError(Exception):
 
 
 class _Seat:
-    """A side's process, which runs tests one after another.
-
-    Args:
-        started: its command.
-        config: of `fwbench.plugin.seat`.
-
-    Attributes:
-        spoke: whether it has sent a message about a test.
-    """
+    """A side's process, which runs tests one after another; `spoke` says whether it has sent a message about a test."""
 
     def __init__(
         self,
@@ -280,11 +268,7 @@ class _Seat:
         return message
 
     def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
-        """Send a message and wait for its answer.
-
-        Raises:
-            _OverError: the test has ended instead.
-        """
+        """Send a message and return its answer; raise `_OverError` if the test has ended instead."""
         self._channel.send(message)
         received = self._receive()
         if "stray" in received:

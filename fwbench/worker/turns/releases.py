@@ -75,11 +75,7 @@ class Environment:
 
 
 def between(name: str, first: str, last: str, python: str) -> list[str]:
-    """The versions that can be installed, the oldest first.
-
-    Args:
-        first, last: both are included.
-        python: the interpreter that they must fit.
+    """The versions from `first` to `last` that can be installed for an interpreter, the oldest first.
 
     Raises:
         UserError: uv is not installed, or finds none.
@@ -98,26 +94,14 @@ def between(name: str, first: str, last: str, python: str) -> list[str]:
 
 
 def stated(text: str, python: str) -> Environment | None:
-    """The environment of a release that is given as NAME==VERSION; None: the text is no release.
-
-    Args:
-        python: the interpreter whose packages are below it.
-
-    Raises:
-        UserError: uv is not installed, or cannot install the release.
-    """
+    """The environment of a release that is given as NAME==VERSION (`environment`); None: the text is no release."""
     match = _STATED.fullmatch(text)
     return environment(match[1], match[2], python) if match else None
 
 
 @dataclass(frozen=True)
 class _Below:
-    """The packages that are installed below an environment.
-
-    Attributes:
-        distributions: by their canonical names.
-        markers: the interpreter's version, as markers of requirements name it.
-    """
+    """The packages below an environment, by canonical name, and their interpreter's version, as markers name it."""
 
     distributions: Mapping[str, Distribution]
     markers: Mapping[str, str]
@@ -172,11 +156,7 @@ class _Below:
 
 @functools.cache
 def environment(name: str, version: str, python: str) -> Environment:
-    """Make the environment with a release, or take it from the cache.
-
-    Args:
-        name: of the distribution.
-        python: the interpreter whose packages are below it.
+    """Make the environment with a release over the packages of an interpreter, or take it from the cache.
 
     Raises:
         UserError: uv is not installed, or cannot install the release.
@@ -273,14 +253,7 @@ def _site_packages(environment: Path) -> Path:
 
 
 def _uv(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run uv.
-
-    Args:
-        given: its standard input.
-
-    Raises:
-        UserError: it is not installed, or does not end.
-    """
+    """Run uv with this standard input; raise a UserError if it is not installed, or does not end."""
     folders = (os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))
     uv = shutil.which("uv", path=os.pathsep.join(folders))
     if uv is None:

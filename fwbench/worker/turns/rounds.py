@@ -118,12 +118,7 @@ class Rounds(ABC, Generic[Played]):
 
     @abstractmethod
     def _result(self, taken: Taken, seconds: float, starting: float) -> Played:
-        """The result of a round.
-
-        Args:
-            seconds: how long the round took.
-            starting: its share of the time in which servers started, before it.
-        """
+        """The result of a round of so many seconds; `starting` is its share of those in which servers started."""
 
     @property
     def disturbed(self) -> str:
@@ -150,8 +145,7 @@ class Rounds(ABC, Generic[Played]):
     ) -> dict[Workload, Played | Fault]:
         """Play a fresh round of each workload; those with the same seats share servers where these can fork.
 
-        Args:
-            arrived: called with each result as soon as it is there.
+        Each result is handed to `arrived` as soon as it is there.
         """
         shuffled = self._random.sample(workloads, len(workloads))
         played: dict[Workload, Played | Fault] = {}
@@ -277,11 +271,7 @@ class Rounds(ABC, Generic[Played]):
                 taken.once.setdefault(name, {})["warm_start"] = _start_again(partner, jobs[name])
 
     def _same_texts(self, side: Side, changed: Sequence[str], sources: Mapping[str, str]) -> None:
-        """See that a process has read the texts with which the rounds began, to its end.
-
-        Raises:
-            SideError: it has not, so that its round is void.
-        """
+        """See that a process has read the texts with which the rounds began, to its end; if not, its round is void."""
         differing = self._texts[side.root.resolve()].unlike(sources)
         if changed or differing:
             raise SideError(side, edited(changed) if changed else unlike(differing))
@@ -335,8 +325,7 @@ def _start_again(partner: Partner, job: Mapping[str, Any]) -> float:
 def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict[str, Any]:
     """The answers of all partners, asked in the given order.
 
-    Raises:
-        SideError: a partner has no answer; if both sides of a pair fail, it is head's error.
+    A partner without one raises its SideError; if both sides of a pair fail, head's is raised.
     """
     answers: dict[str, Any] = {}
     errors: dict[str, SideError] = {}

@@ -68,9 +68,7 @@ class Servers:
     def keep(self, partners: Collection[Partner], stack: ExitStack, starting: float, played: float) -> None:
         """Keep these servers, which the stack would close, if they may serve again.
 
-        Args:
-            starting: seconds in which they have started; 0 if they were kept before.
-            played: seconds of what they have served since then, or since they were taken.
+        They took `starting` seconds to start (0 if they were kept before), and have since served for `played` seconds.
         """
         self._starting += starting
         self._played += played

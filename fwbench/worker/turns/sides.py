@@ -125,10 +125,7 @@ def named(word: str, top: Path | Absent, here: str) -> Named | Absent:
 
 
 def find(against: str, folder: Path) -> Against:
-    """Resolve a revision, an interpreter or a release.
-
-    Args:
-        folder: of the user's project.
+    """Resolve a revision, an interpreter or a release for the project in this folder.
 
     Raises:
         UserError: it is none of them, or a revision that lacks the `fwbench` that is part of this repository.
@@ -164,11 +161,9 @@ def own(top: Path) -> Path | None:
 
 @contextmanager
 def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterator[tuple[Side, Side]]:
-    """Base and head, in a folder that is removed at the end.
+    """Base, a git revision of the project or an interpreter, and head, in a folder that is removed at the end.
 
-    Args:
-        against: a git revision of the project, or an interpreter.
-        pythons: interpreter by framework of head, and of base where it is a revision.
+    Frameworks have the interpreters `pythons` in head, and in base where it is a revision.
 
     Raises:
         UserError: there is no such revision or interpreter.
