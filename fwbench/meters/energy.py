@@ -180,11 +180,10 @@ def moves(
     meter: Counter, seconds: float, clock: Clock, sleep: Callable[[float], None] = time.sleep
 ) -> list[tuple[float, float]]:
     """Poll a counter for so many seconds; return the time of each move that a poll saw, and the joules after it."""
-    end, moved = clock() + seconds, []
-    move = _next_move(meter, meter.read(), end, clock, sleep)
-    while move:
+    end, last, moved = clock() + seconds, meter.read(), []
+    while move := _next_move(meter, last, end, clock, sleep):
         moved.append(move)
-        move = _next_move(meter, move[1], end, clock, sleep)
+        last = move[1]
     return moved
 
 

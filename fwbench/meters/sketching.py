@@ -307,7 +307,8 @@ def fold(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -> F
     @np.errstate(invalid="ignore", over="ignore")
     def folded(name: str) -> tuple[NDArray[np.float64], float]:
         array = arrays[name].ravel()
-        return _slots(name, array), _square(array) if lengths else np.nan
+        square = float(np.einsum("i,i->", array, array, dtype=np.float64)) if lengths else np.nan
+        return _slots(name, array), square
 
     # Slots and squares add up: those of two groups together are the sum of each one's.
     slots, squares = np.zeros((len(parts), _FINE)), np.zeros(len(parts))
@@ -317,11 +318,6 @@ def fold(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -> F
             slots[number] += by_name[name][0]
             squares[number] += by_name[name][1]
     return Folded(names, slots, np.sqrt(squares), size)
-
-
-def _square(flat: Array) -> float:
-    """The sum of squares, in float64."""
-    return float(np.einsum("i,i->", flat, flat, dtype=np.float64))
 
 
 def _slots(name: str, flat: Array) -> NDArray[np.float64]:

@@ -77,8 +77,10 @@ class Channel:
             if advice := exhausted(error):
                 raise UserError(f"no process can be started ({error.strerror}): {advice}") from None
             raise
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
+        self._stdin, self._outputs = self._process.stdin, (self._process.stdout, self._process.stderr)
         self._stdout = self._process.stdout.fileno()
         self._stderr: int | None = self._process.stderr.fileno()
         os.set_blocking(self._stderr, False)
@@ -101,10 +103,9 @@ class Channel:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message. If the process has ended, waiting for the answer shows it."""
-        assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
+            self._stdin.write(json.dumps(message).encode() + b"\n")
+            self._stdin.flush()
 
     def receive(self, deadline: float) -> dict[str, Any] | None:
         """The next message, or None when the process has closed its end.
@@ -207,13 +208,10 @@ class Channel:
 
     def close(self, patience: float = _ENDS) -> None:
         """Close the pipe; kill the process and all that it has started if it does not end within `patience` seconds."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
         try:
             # The process may have ended before it read our last message.
             with suppress(BrokenPipeError):
-                self._process.stdin.close()
+                self._stdin.close()
             if self._process.wait(timeout=patience):
                 # A process that was killed could not end what it had started.
                 self.kill()
@@ -230,8 +228,8 @@ class Channel:
             # A process that waits in the kernel ends when the kernel releases it.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_ENDS)
-            self._process.stdout.close()
-            self._process.stderr.close()
+            for output in self._outputs:
+                output.close()
             self._stderr = None
 
 

@@ -124,9 +124,7 @@ class Workers:
         """The shapes of the weights of a workload's network by canonical name, or the failure to build it."""
         file = self._temporary("shapes.json")
         job = {**self.job(workload, protocol), "shapes": str(file), "patience": 0.0}
-        self._settle()
-        failure = self._served(LANES[workload.lane], job, workload, lambda stage: None).failure
-        if failure:
+        if failure := self._write(LANES[workload.lane], workload, job):
             return failure
         return {name: tuple(shape) for name, shape in json.loads(file.read_text(encoding="utf-8")).items()}
 
@@ -283,7 +281,8 @@ class Workers:
             "launcher": "srun" if slurm else lane.launcher,
             "command": command(python, RANK),
             "size": size,
-            "cpus": () if slurm else self._cpus(size),
+            # On several GPUs those near any of them.
+            "cpus": () if slurm else cpus_near(nvml.visible(size)) if self._device == "gpu" else self._machine.cpus,
         }
         # A rank shares the machine with the others.
         job = {**job, "facts": None, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
@@ -299,10 +298,6 @@ class Workers:
             return Measurement(workload, failure=failure)
         limit = job["protocol"]["deadline"] + job["patience"]
         return watched(functools.partial(launched.measure, workload, limit, tell))
-
-    def _cpus(self, devices: int) -> tuple[int, ...]:
-        """The CPUs of ranks: on several GPUs those near any of them."""
-        return cpus_near(nvml.visible(devices)) if self._device == "gpu" else self._machine.cpus
 
     def _ladder(self, lane: Lane) -> list[Flags]:
         """The combinations of fallback flags that a lane's framework knows, found out once in a run."""
@@ -322,7 +317,7 @@ class Workers:
             "python": self._pythons.get(LANES[workload.lane].framework),
             "proved_as": proved_as(self._project.models[workload.model], workload.lane).name,
             "protocol": protocol.to_json(),
-            "facts": machine_facts.asked(self._folder(), self._run, self._machine),
+            "facts": machine_facts.asked(self._facts or self._temporary("facts"), self._run, self._machine),
             # On a CPU compiling takes a small part of a run.
             "keep": self._keep and self._device == "gpu",
             # The lane that measures the harness's own cost is compared with no other, so it need not wait.
@@ -330,12 +325,6 @@ class Workers:
             # As the user set it: the worker's own variable names only the GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }
-
-    def _folder(self) -> Path:
-        """The folder of the machine's facts."""
-        if self._facts is None:
-            self._facts = self._temporary("facts")
-        return self._facts
 
     def _temporary(self, name: str) -> Path:
         self._scratch = self._scratch or Scratch()

@@ -13,13 +13,9 @@ from fwbench.record.workload import Workload
 from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.server import END_DEADLINE, KILL_DEADLINE
+from fwbench.worker.client.starting import START_DEADLINE
 from fwbench.worker.ranks.star import LOST, TOLD
-
-# Seconds for the launcher to start, and then for all ranks to join.
-START_DEADLINE = 180.0
-# Seconds for the other ranks to end after one has failed or the record has arrived, and after they were killed.
-END_DEADLINE = 30.0
-KILL_DEADLINE = 10.0
 
 
 class Launched:

@@ -46,7 +46,7 @@ class Checkouts:
         self._variables = {"GIT_OBJECT_DIRECTORY": str(store), "GIT_LITERAL_PATHSPECS": "1"}
         (store / "info").mkdir(parents=True)
         # Quoted as in C, as a path may hold a line feed.
-        quoted = "".join(f"\\{byte:03o}" for byte in os.fsencode(self._path("objects")))
+        quoted = "".join(f"\\{byte:03o}" for byte in os.fsencode(self._path("--git-path", "objects")))
         (store / "info" / "alternates").write_text(f'"{quoted}"\n', encoding="ascii")
 
     def tree(self, revision: str) -> str:
@@ -64,7 +64,7 @@ class Checkouts:
             own.mkdir()
             root.mkdir()
             (own / "HEAD").write_text(f"{head or 'ref: refs/heads/unborn'}\n", encoding="ascii")
-            (own / "commondir").write_bytes(os.fsencode(self._common))
+            (own / "commondir").write_bytes(os.fsencode(self._path("--git-common-dir")))
             (root / ".git").write_bytes(b"gitdir: " + os.fsencode(own))
             self._in(place, *self._sparse(own), "read-tree", "--reset", "-u", self.tree(revision))
             shutil.copy2(own / "ours", own / "index")
@@ -102,7 +102,7 @@ class Checkouts:
         # A repository to which nothing was ever added has no index.
         with suppress(FileNotFoundError):
             # Copied with its time, or git would miss a file that was edited in the moment when the index was written.
-            shutil.copy2(self._path("index"), index)
+            shutil.copy2(self._path("--git-path", "index"), index)
         variables = {**self._variables, "GIT_INDEX_FILE": str(index)}
         code, others = git.untracked(self._top)
         self.left_out.extend(map(os.fsdecode, others))
@@ -111,16 +111,9 @@ class Checkouts:
         git.answer(self._top, *adding, variables=variables, given=b"\0".join(code))
         return os.fsdecode(git.answer(self._top, *_COPYING, "write-tree", variables=variables)).strip()
 
-    @functools.cached_property
-    def _common(self) -> Path:
-        return self._absolute(git.answer(self._top, "rev-parse", "--git-common-dir"))
-
-    def _path(self, name: str) -> Path:
+    def _path(self, *named: str) -> Path:
         """The path of something in the repository."""
-        return self._absolute(git.answer(self._top, "rev-parse", "--git-path", name))
-
-    def _absolute(self, said: bytes) -> Path:
-        return self._top / os.fsdecode(said).removesuffix("\n")
+        return self._top / os.fsdecode(git.answer(self._top, "rev-parse", *named)).removesuffix("\n")
 
     def _own(self, place: str) -> Path:
         return self._folder / f"git-{place}"
@@ -130,7 +123,7 @@ class Checkouts:
         if git.ask(self._top, "config", "--type=bool", "core.sparseCheckout") != "true":
             return ()
         (own / "info").mkdir()
-        shutil.copy(self._path("info/sparse-checkout"), own / "info" / "sparse-checkout")
+        shutil.copy(self._path("--git-path", "info/sparse-checkout"), own / "info" / "sparse-checkout")
         return ("-c", "core.sparseCheckout=true", "-c", "core.sparseCheckoutCone=false")
 
     def _read(self, *arguments: str) -> bytes:

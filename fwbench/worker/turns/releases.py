@@ -131,18 +131,21 @@ class _Below:
         return f"[{','.join(extras)}]" if extras else ""
 
     def _is_used(self, name: str, extra: str) -> bool:
-        needs = [need.name for need in self._needs(name) if self._applies(need, extra) and not self._applies(need)]
+        needs = [need.name for need in self._added(name, extra)]
         return machine().device == "gpu" or not any(map(_ACCELERATORS.search, needs))
 
     def _has_extra(self, name: str, extra: str) -> bool:
         """True if everything that an extra requires is installed, in a version that fits."""
-        needs = [need for need in self._needs(name) if self._applies(need, extra) and not self._applies(need)]
+        needs = self._added(name, extra)
         return bool(needs) and all(
             (known := self.distributions.get(canonicalize_name(need.name))) is not None
             and need.specifier.contains(known.version, prereleases=True)
             and all(self._has_extra(need.name, more) for more in need.extras)
             for need in needs
         )
+
+    def _added(self, name: str, extra: str) -> list[Requirement]:
+        return [need for need in self._needs(name) if self._applies(need, extra) and not self._applies(need)]
 
     def _needs(self, name: str) -> Iterator[Requirement]:
         distribution = self.distributions.get(canonicalize_name(name))
@@ -185,7 +188,7 @@ def environment(name: str, version: str, python: str) -> Environment:
             _put_over(folder, folders, [installed[each] for each in changed if each in installed])
             with suppress(OSError):  # Another process was faster.
                 folder.rename(made)
-    below = [str(_below(made, number)) for number in range(len(folders))]
+    below = [str(made / _BELOW.format(number)) for number in range(len(folders))]
     return Environment(str(made / "bin" / "python"), versions, [str(_site_packages(made)), *below])
 
 
@@ -214,17 +217,13 @@ def _install(folder: Path, python: str, pins: list[str]) -> None:
         raise UserError(f"{', '.join(pins)} cannot be installed: {_reason(done)}")
 
 
-def _below(environment: Path, number: int) -> Path:
-    return environment / _BELOW.format(number)
-
-
 def _put_over(environment: Path, folders: Sequence[str], replaced: Sequence[Distribution]) -> None:
     """Let an environment import what is in other folders, except the distributions that are replaced."""
     files = {Path(str(each.locate_file(file))) for each in replaced for file in each.files or ()}
     parts = {parent for file in files for parent in file.parents}
     for number, folder in enumerate(folders):
         if os.path.isdir(folder):
-            _link(Path(folder), _below(environment, number), files, parts)
+            _link(Path(folder), environment / _BELOW.format(number), files, parts)
     # Unlike a plain path, `addsitedir` also reads that folder's own .pth files. A comprehension would not see `site`:
     # Python 3.11 runs it as a function of its own.
     places = map(_BELOW.format, range(len(folders)))
