@@ -50,11 +50,8 @@ class _Moment:
 class OtherLoad:
     """Watches other load on these CPUs, or those this process may run on, from its construction until `read`.
 
-    Args:
-        clock: seconds of wall time.
-        own: seconds of CPU time of this process and of those it started.
-        stat: the kernel's counters.
-        device: the device that the measured program computes on.
+    The load is all CPU time in the kernel's counters `stat` less the seconds of this process and its family (`own`).
+    The device that the measured program computes on decides how much of it is in the way.
     """
 
     def __init__(
@@ -141,12 +138,9 @@ def needed(device: str, cpus: int) -> int:
 
 
 def disturbs(share: float, cpus: int, waited: float | None = None, light: int = 1) -> bool:
-    """True if other load of this share of the CPUs is in the way.
+    """True if other load of this share of the CPUs (`needed`), `light` times as much as usual, is in the way.
 
-    Args:
-        cpus: as `needed` returns them.
-        waited: the share of the time for which threads of a GPU's program waited for a CPU; None: unknown.
-        light: the factor by which more load is accepted.
+    Threads of a GPU's program have `waited` for a CPU for this share of the time; None: unknown.
     """
     return share > light * busy(cpus) and (waited is None or waited > _WAITED)
 

@@ -18,12 +18,7 @@ _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Kills:
-    """A reading of the kernel's counter of OOM kills.
-
-    Attributes:
-        count: kills since the machine was started, or the control group made.
-        source: the file that holds the counter.
-    """
+    """A reading of the kernel's count of OOM kills since the machine was started, or the control group made."""
 
     count: int
     source: str

@@ -290,8 +290,7 @@ def of_a_call(
 ) -> Metric:
     """Joules of a call, including the share of idle power, by the counter of one device.
 
-    Args:
-        spend: makes calls for at least so many seconds; returns their number, and the seconds that they took.
+    Calls made by `spend` last for so many seconds at least; it returns their number, and the seconds that they took.
     """
     step = period(meter, clock, sleep)
     if isinstance(meter, str) or step.value is None:
@@ -316,13 +315,10 @@ def near_idle(load: Drawn | None, rest: Mapping[str, Metric]) -> bool:
 def energy(
     meter: Counter | str, load: Drawn | None, rest: Mapping[str, Metric], per_sample: float, window: float, what: str
 ) -> dict[str, Metric]:
-    """Energy of a sample, and the power while calls run.
+    """Energy of a sample, and the power while calls run, from the load and from the metrics of `resting`.
 
-    Args:
-        load: the window of these calls, queued as deep as for throughput.
-        rest: the metrics of `resting`.
-        per_sample, window: seconds per sample in these calls, and seconds of all of them.
-        what: the calls, in words.
+    The calls, `what` in words, are queued as deep as for throughput; `per_sample` are seconds of a sample in them, and
+    `window` the seconds of all.
 
     Returns:
         `energy_per_sample` and `energy_per_sample_net` (without the idle share) in joules, `power_load` in watts, and

@@ -61,12 +61,7 @@ class Training:
 
 
 class Epochs:
-    """Trains a program on data, epoch by epoch.
-
-    Args:
-        program: built, not yet compiled: the first epoch includes compilation.
-        data: has a split `train`.
-    """
+    """Trains a program on data with a split `train`, epoch by epoch; the first one includes compilation."""
 
     def __init__(self, program: Trainer, data: Data, batch_size: int, clock: Clock, counter: Counter | None) -> None:
         self._program = program

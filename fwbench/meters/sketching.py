@@ -201,11 +201,8 @@ def errors(folded: Mapping[str, "Folded"], exact: Mapping[str, "Folded"]) -> dic
     """The relative L2 distance of each quantity from its exact value, over all numbers of the quantity together.
 
     A quantity with at most `_FINE` numbers has its exact distance. A larger one has an estimate, whose standard
-    deviation is at most `1 / sqrt(2 * _FINE)`, 2.6 % of it.
-
-    Returns:
-        The distance of each quantity that both have, with the same names and sizes of arrays; NaN or infinity if a
-        number is not finite, or the exact quantity is zero.
+    deviation is at most `1 / sqrt(2 * _FINE)`, 2.6 % of it. Quantities that both have, with the same names and sizes of
+    arrays, are compared; NaN or infinity if a number is not finite, or the exact quantity is zero.
     """
     alike = (
         (name, one, other)
@@ -232,11 +229,9 @@ def moved_weights(weights: Mapping[str, Array], precision: str) -> Mapping[str, 
 
 @dataclass(frozen=True)
 class Folded:
-    """Groups of arrays, each in `_FINE` slots, that can be written to a file and read again.
+    """Groups of arrays, each in `_FINE` slots, and the length of each group; NaN if lengths were not asked for.
 
-    Attributes:
-        norms: length of each group; NaN if `lengths` was false.
-        size: count of numbers of a single array; None for arrays by name.
+    A single array has the `size` of its count of numbers, and arrays by name None.
     """
 
     names: tuple[str, ...]

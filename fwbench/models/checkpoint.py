@@ -19,12 +19,9 @@ _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def find(model: Model) -> Path:
-    """The path of the model's checkpoint, below the first folder of `sys.path` that has it.
+    """The path of the model's checkpoint, below the first folder of `sys.path` that has it, or a ModelError.
 
     The project's root is one of these folders wherever its modules are imported.
-
-    Raises:
-        ModelError: none of them has it.
     """
     places = [Path(folder, model.checkpoint or "") for folder in sys.path]
     path = next((place for place in places if place.is_file()), None)
@@ -34,10 +31,7 @@ def find(model: Model) -> Path:
 
 
 def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
-    """The weights in the model's checkpoint as float32. Other contents of the file are ignored.
-
-    Args:
-        shapes: canonical name to canonical shape of every weight of the reference's network.
+    """The weights in the model's checkpoint, in the reference's names and shapes, as float32; all else is ignored.
 
     Raises:
         ModelError: there is no such file, it cannot be read, or a weight is missing or of another shape.

@@ -30,11 +30,7 @@ def split(path: str) -> tuple[str, str]:
 
 
 def load(path: str) -> Any:
-    """Import the object that a path names.
-
-    Raises:
-        ModelError: there is no such module or name in it, or importing the module raised an error.
-    """
+    """Import the object that a path names; a ModelError says what is missing, or what the module has raised."""
     module, name = split(path)
     try:
         imported: Any = importlib.import_module(module)

@@ -112,13 +112,10 @@ def perturbed(weights: Mapping[str, NDArray[np.float32]], seed: int) -> Weights:
 
 
 def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int, initial: str | None = None) -> Weights:
-    """The weights from which every framework starts.
+    """The weights from which every framework starts: drawn, or torchvision's published ones (`pretrained`).
 
-    Args:
-        source: `drawn`, or `pretrained` for torchvision's published ones.
-        model, shapes, seed: as for `draw`.
-        initial: a file of NumPy's with the values that the reference's constructor sets, which then take the place of
-            drawn ones. None: `draw`, whose rules are torchvision's for the suite's own models.
+    In place of drawn ones stand the values that the reference's constructor sets, if a file of NumPy's has them.
+    Otherwise `draw` has torchvision's rules, for the suite's own models.
 
     Raises:
         FileNotFoundError: the pretrained weights are not on this machine; the sentence says how to get them.

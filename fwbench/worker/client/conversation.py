@@ -11,18 +11,13 @@ from fwbench.worker.client.channel import Channel, GarbledError
 
 
 class Conversation:
-    """A process's messages about one job.
+    """A process's messages about one job, which begins at the position `start` in standard error.
 
-    Args:
-        channel: to the process.
-        who: the process, as a sentence names it.
-        tell: called with each stage as it begins.
-        start: the position in standard error at which the job begins.
+    Sentences name the process `who`, and `tell` is called with each stage as it begins.
 
     Attributes:
         stage: the stage that began last; None: none has begun.
-        asked: when the conversation began.
-        started: when the process reported that it had begun the job; None: it has not yet.
+        asked, started: when the conversation began, and when the process reported that it had begun the job, if it has.
         code: the exit code of the process; None: it has not ended.
     """
 

@@ -36,16 +36,10 @@ def prove(
     *,
     pythons: Mapping[str, str] | None = None,
 ) -> Proved:
-    """Prove a framework's network against the model's reference, and keep the proof.
+    """Prove a framework's network against the model's reference, and keep the proof among the project's records.
 
-    Args:
-        candidate: another framework of the model than its reference.
-        project: holds the user's modules, and keeps the proof among its records.
-        tell: called with the name of each comparison as it begins.
-        pythons: interpreter by framework, for frameworks that do not run under this one.
-
-    Returns:
-        The proof, in state `proved` or `failed`.
+    The proof is in the state `proved` or `failed`. Frameworks that do not run under this interpreter have theirs in
+    `pythons`, and `tell` is called with the name of each comparison as it begins.
 
     Raises:
         UserError: there can be no proof (a network cannot be built, or the process died), or the proof cannot be

@@ -24,13 +24,8 @@ class Scratch:
     """A new folder in the system's folder for temporary files; it belongs to this process and ends with it.
 
     While the process lives it holds a lock on the folder. So a folder of fwbench's without a lock belonged to a dead
-    process, and whoever makes another folder removes it.
-
-    Attributes:
-        path: the folder's path, without symbolic links.
-
-    Raises:
-        UserError: it cannot be made.
+    process, and whoever makes another folder removes it. The folder's `path` is without symbolic links; if it cannot be
+    made, a UserError says why.
     """
 
     def __init__(self) -> None:

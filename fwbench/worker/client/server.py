@@ -26,14 +26,9 @@ KILL_DEADLINE = 10.0
 
 
 class Server:
-    """A fork server, which takes one job after another.
+    """A fork server, which takes one job after another through its `channel`, with the fwbench in the folder `package`.
 
-    Args:
-        compiled: a folder that collects the outputs of jobs' compilers; None: each job removes its own.
-        package: the folder of its fwbench.
-
-    Attributes:
-        channel: to its process.
+    The folder `compiled` collects the outputs of jobs' compilers; without it each job removes its own.
 
     Raises:
         OSError: the interpreter cannot be started.

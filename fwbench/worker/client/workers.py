@@ -41,9 +41,7 @@ class Workers:
 
     Args:
         machine: gives the CPUs and the thread count, the same for every lane.
-        device: `cpu` or `gpu`.
         pythons: interpreter of a framework's workers; default: this one.
-        project: whose models are measured.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         patience: seconds that measurements may wait in all for other load to end.
         facts: the folder of facts about machines from earlier runs, to which this run adds; None: this run's facts end

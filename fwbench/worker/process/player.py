@@ -139,13 +139,10 @@ def stray(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Turns:
-    """A call that takes turns.
-
-    Args:
-        step, wait: begin a call, and wait for its end.
-        extra: a planted slowdown: additional real work, as a share of a call's latency.
+    """A call that takes turns: it begins with `step`, and `wait` waits for its end.
 
     Attributes:
+        extra: a planted slowdown: additional real work, as a share of a call's latency.
         usual: seconds and CPU seconds of a call.
         device: `cpu` or `gpu`, whose energy is counted.
     """
@@ -210,13 +207,9 @@ class Turns:
 
 
 class Player(Turns):
-    """A workload's program, built for the client's job with the lane's framework.
+    """A workload's program, built for the client's job; `computed` returns its results, after all turns.
 
-    Attributes:
-        computed: returns the program's results, after all turns.
-
-    Raises:
-        UnavailableError: the workload cannot run here.
+    A workload that cannot run here raises an UnavailableError.
     """
 
     def __init__(self, framework: Framework, job: Mapping[str, Any], witness: Witness, send: Send) -> None:

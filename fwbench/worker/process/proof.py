@@ -130,8 +130,7 @@ class _Findings:
 def _compare(model: Model, candidate: str, send: Send, found: _Findings) -> tuple[str, bool]:
     """Compare the networks in every mode; return the differences, and whether training alone may have any.
 
-    Raises:
-        ModelError: something cannot be compared, and no difference was found before.
+    If something cannot be compared, and no difference was found before, this raises a ModelError.
     """
     try:
         _match(model, candidate)
@@ -179,7 +178,7 @@ def _infers_alike(proofs: Sequence[Proof]) -> bool:
 
 
 def _further(model: Model, candidate: str, left_out: Mapping[str, str], send: Send, *, trains: bool = True) -> Further:
-    """Compare the networks at choices that no usual point takes, and in float32; NotTheSame if they differ there."""
+    """Compare the networks at choices that no usual point takes, and in float32; raise NotTheSame if they differ."""
     send({"stage": "choices that no point takes"})
     further = tried(model, candidate, left_out, trains=trains)
     send({"stage": "float32"})

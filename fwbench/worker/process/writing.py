@@ -24,8 +24,7 @@ Job = Mapping[str, Any]
 def write(lane: Lane, job: Job) -> Measurement | None:
     """Write the file that a job names under its kind, one of `_WRITERS`; None if it names none.
 
-    Returns:
-        A measurement without samples; its failure says why there is no such file.
+    The measurement has no samples; its failure says why there is no such file.
     """
     writer = next((writer for kind, writer in _WRITERS.items() if kind in job), None)
     if writer is None:

@@ -19,15 +19,10 @@ from fwbench.worker.ranks.star import LOST, TOLD
 
 
 class Launched:
-    """The ranks of one workload, and their launcher.
+    """The ranks of one workload, and their launcher, of which this is the command; all have this environment.
 
-    Args:
-        command: of the launcher.
-        environment: of all ranks.
-        rank: the rank's number, if the command is one rank of several that somebody else has started.
-
-    Raises:
-        OSError: the launcher cannot be started.
+    With a `rank`, the command is the rank of this number, one of several that somebody else has started. An OSError
+    says that the launcher cannot be started.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], rank: int | None = None) -> None:

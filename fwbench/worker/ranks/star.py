@@ -52,13 +52,9 @@ class LostError(RankError):
 
 @dataclass(frozen=True)
 class Place:
-    """A process's place among the ranks, as its launcher states it.
+    """A process's place among the ranks (`fwbench.frameworks.contract.Ranks`), as its launcher states it.
 
-    Attributes:
-        rank, size, local: as `fwbench.frameworks.contract.Ranks` has them.
-        host, port: where the first rank listens.
-        key: the secret by which the ranks of one run know each other.
-        launcher: the launcher's name, for sentences.
+    The first rank listens at `host` and `port`; the ranks of one run know each other by the secret `key`.
     """
 
     rank: int
@@ -146,8 +142,7 @@ def _number(environment: Mapping[str, str], name: str, launcher: str) -> int:
 class Star(Ranks):
     """The ranks, joined within `deadline` seconds.
 
-    Raises:
-        RankError: the port is in use, or some do not come; one sentence says which.
+    If the port is in use, or some do not come, a RankError says which in one sentence.
     """
 
     def __init__(self, place: Place, deadline: float = DEADLINE) -> None:

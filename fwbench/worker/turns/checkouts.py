@@ -24,17 +24,10 @@ _COPYING = ("-c", "core.splitIndex=false", "-c", "core.safecrlf=false")
 
 
 class Checkouts:
-    """Makes checkouts.
+    """Makes checkouts of the user's repository, whose top folder is `top`, in a folder that whoever calls removes.
 
-    Args:
-        top: of the user's repository.
-        folder: for checkouts, and for all that git writes; whoever calls removes it.
-
-    Attributes:
-        left_out: untracked files of the working tree that its copy does not hold.
-
-    Raises:
-        UserError: git fails, here or in any method.
+    Untracked files that the copy of the working tree does not hold are in `left_out`. If git fails, every method raises
+    a UserError.
     """
 
     def __init__(self, top: Path, folder: Path) -> None:

@@ -24,14 +24,13 @@ from fwbench.worker.turns.taken import SLOW, Amounts, Taken
 
 
 class Pairs(Rounds[Pair]):
-    """Plays pairs of a base and a head.
+    """Plays pairs of a base and a head; see `Rounds`.
 
     Args:
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         cold: workloads whose compiling is timed, so that each pair compiles them with empty caches.
         warm: workloads that a second process of each side starts, from the caches that the first one has filled.
         metered: workloads whose energy is measured in each pair.
-        models, machine, device, deadline, planted, seed, profiled, servers: as `Rounds` has them.
     """
 
     amounts = Amounts(placings=4, blocks=4, turn=0.010, seconds=8.0)

@@ -25,11 +25,10 @@ from fwbench.worker.turns.sides import Side
 
 @dataclass(frozen=True)
 class Seat:
-    """A place in a round, whose process takes turns with those of the other seats.
+    """A place in a round, whose process takes turns with those of the other seats; it runs what its side has.
 
     Attributes:
         name: different from all other names in the round.
-        side: the side whose fwbench and modules it runs.
         flags: fallback flags of its lane.
         cold: whether each program is compiled with empty caches.
         warm: whether a second process then starts with what the first one has left in the caches.

@@ -37,11 +37,9 @@ _MORE, _WORTH = 24, 2.0
 
 @dataclass(frozen=True)
 class Invocation:
-    """A call of pytest.
+    """A call of pytest in a folder of the user's repository, whose top folder is `top`.
 
     Attributes:
-        top: the top folder of the user's repository.
-        folder: the folder in which it was called.
         options: all arguments but `places`.
         places: the files, folders and ids of tests that were named.
         imported: folders of the user's repository from which something was imported.

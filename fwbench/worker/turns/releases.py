@@ -55,7 +55,6 @@ class Environment:
     """An environment with a release.
 
     Attributes:
-        python: its interpreter's path.
         versions: of the release, of what it requires, and of what depends on it, by name.
         folders: the folders of its packages, in the order of the import path.
     """

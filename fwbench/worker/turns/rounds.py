@@ -57,11 +57,9 @@ class Rounds(ABC, Generic[Played]):
     """Plays rounds: a fresh process of each seat, alive together, which take turns.
 
     Args:
-        models: by name.
         machine: gives the CPUs and the thread count, the same for all.
         deadline: seconds after which a process that does not answer has failed.
         planted: by workload, the share of a call's time that is added as real work, at every seat but `base`.
-        seed: for all random draws.
         profiled: whether a workload's first round ends with some calls under each framework's profiler.
         servers: keeps servers from round to round; None: each call of `play` starts its own.
 
