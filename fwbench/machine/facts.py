@@ -122,14 +122,9 @@ class Facts:
 
     def outdated_folders(self) -> list[Path]:
         """Folders of files whose facts have expired or are gone."""
-        outdated: list[Path] = []
-        if not self._message:
-            return outdated
-        for each in Path(self._message["folder"]).glob(f"*{_FILES}"):
-            fact = each.with_suffix("")
-            if not fact.exists() or time.time() - fact.stat().st_mtime > _VALID:
-                outdated.append(each)
-        return outdated
+        folders = Path(self._message["folder"]).glob(f"*{_FILES}") if self._message else ()
+        facts = ((folder, folder.with_suffix("")) for folder in folders)
+        return [each for each, fact in facts if not fact.exists() or time.time() - fact.stat().st_mtime > _VALID]
 
     def _path(self, kind: Kind, conditions: Mapping[str, Any]) -> Path:
         key = json.dumps([kind.name, self._message["machine"], conditions], sort_keys=True)

@@ -154,9 +154,9 @@ def lengthened(share: float, cpus: int = 1, waited: float | None = None) -> floa
     if not disturbs(share, cpus, waited):
         return 1.0
     left = 1 - (share * cpus if waited is None else waited)
-    if waited is not None:
-        return math.inf if left < _UNSURE else 1 / left
-    return math.inf if left < _UNSURE else max((1 - share) ** -_POWER, 1 / left)
+    if left < _UNSURE:
+        return math.inf
+    return 1 / left if waited is not None else max((1 - share) ** -_POWER, 1 / left)
 
 
 def wait_for_quiet(

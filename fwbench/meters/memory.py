@@ -78,7 +78,12 @@ def memory(
 
 def host_peak(work: Callable[[], Any], proc: Path = _PROC) -> Metric:
     """The peak of the process's resident memory during some work, in bytes."""
-    not_reset = _reset_host_peak(proc)
+    not_reset = ""
+    try:
+        # 5 resets the peak resident set size (Linux, proc_pid_clear_refs(5)).
+        (proc / "clear_refs").write_text("5")
+    except OSError as error:
+        not_reset = f"the kernel does not let the peak be reset ({error.strerror})"
     work()
     return unavailable("VmHWM", not_reset) if not_reset else _resident(proc, "VmHWM")
 
@@ -89,15 +94,6 @@ def trim_heap() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     except (OSError, AttributeError):
         return  # another libc, whose allocator cannot be trimmed
-
-
-def _reset_host_peak(proc: Path) -> str | None:
-    try:
-        # 5 resets the peak resident set size (Linux, proc_pid_clear_refs(5)).
-        (proc / "clear_refs").write_text("5")
-    except OSError as error:
-        return f"the kernel does not let the peak be reset ({error.strerror})"
-    return None
 
 
 def _resident(proc: Path, field: str) -> Metric:

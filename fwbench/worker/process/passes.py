@@ -204,11 +204,8 @@ def _compile(job: Job, program: Program, begun: Start) -> None:
 def record_compilation(job: Job, times: CompileTimes) -> None:
     """Note the seconds of tracing and compiling, or the reason why they are not known."""
     for name, value in (("trace_time", times.trace), ("compile_time", times.compile)):
-        if value is None:
-            reason = times.reason or "the framework does not state it apart"
-            job.metrics[name] = unavailable("cold caches, fresh process", reason)
-        else:
-            job.metrics[name] = Metric(value, "cold caches, fresh process")
+        source, reason = "cold caches, fresh process", times.reason or "the framework does not state it apart"
+        job.metrics[name] = unavailable(source, reason) if value is None else Metric(value, source)
 
 
 def _warm_up(job: Job, program: Program, begun: Start, calls: int) -> None:

@@ -133,7 +133,14 @@ class Measuring(Job):
             failure = framework
         else:
             before = frozenset(sys.modules)
-            failure = self._attempt(framework)
+            try:
+                failure = self._measure(framework)
+            except LostError:
+                # A lost rank has reported the reason, or its launcher will.
+                raise
+            except BaseException as error:
+                self.agreed = self.agreed or isinstance(error, DisagreementError)
+                failure = faults.failure(error, framework, stage=next(reversed(self.stages), None))
             if others := also_imported(self.lane, before, sys.modules):
                 self.settings = {**self.settings, ALSO_IMPORTED: others}
                 self.metrics = with_others(self.metrics, others)
@@ -159,16 +166,6 @@ class Measuring(Job):
         if failure is None:
             self.facts.store(quiet=measurement.value("other_load") is not None and not slowed(measurement))
         return measurement
-
-    def _attempt(self, framework: Framework) -> Failure | None:
-        try:
-            return self._measure(framework)
-        except LostError:
-            # A lost rank has reported the reason, or its launcher will.
-            raise
-        except BaseException as error:
-            self.agreed = self.agreed or isinstance(error, DisagreementError)
-            return faults.failure(error, framework, stage=next(reversed(self.stages), None))
 
     def _measure(self, framework: Framework) -> Failure | None:
         # JAX opens the device when asked whether it can run, PyTorch's ranks when they join.
