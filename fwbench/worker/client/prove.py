@@ -74,11 +74,6 @@ def prove(
     if "unavailable" in answer:
         raise UserError(f"{no_proof}: {answer['unavailable']}")
     proved = Proved.from_json(answer["proved"])
-    _keep(proved, kept)
-    return proved
-
-
-def _keep(proved: Proved, kept: Path) -> None:
     try:
         store.write(proved, kept)
     except OSError as error:
@@ -86,6 +81,7 @@ def _keep(proved: Proved, kept: Path) -> None:
             f"{proved.model}: {proved.candidate} is {proved.state}, but {error.filename} cannot be written "
             f"({error.strerror}): make room there, and prove it again"
         ) from None
+    return proved
 
 
 def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_proof: str) -> dict[str, Any]:

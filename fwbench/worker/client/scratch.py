@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import sys
 import tempfile
 import weakref
@@ -57,8 +56,10 @@ def clear() -> None:
             try:
                 if os.fstat(lock).st_uid == os.getuid():
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _check_owner(lock)
-                    _remove(path)
+                    # Without its owner's note the folder is not fwbench's.
+                    if not (path / _OWNER).is_symlink():
+                        json.loads(files.read(path / _OWNER, 1 << 16))
+                        _remove(path)
             finally:
                 os.close(lock)
 
@@ -87,17 +88,6 @@ def _made(owner: str) -> tuple[Path, int]:
             os.close(lock)
         raise
     return path, lock
-
-
-def _check_owner(folder: int) -> None:
-    """Look for the note that a folder's owner has left; without it raise an OSError or ValueError."""
-    file = os.open(_OWNER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ValueError(_OWNER)
-        json.loads(os.read(file, 1 << 16))
-    finally:
-        os.close(file)
 
 
 def _close(path: Path, owner: int, lock: int) -> None:

@@ -142,7 +142,7 @@ class PlainPairs:
                     if joules := seats[name].ask({"energy": True}, "energy")["energy"]:
                         taken.once[name]["energy"] = joules
             except _OverError as error:
-                over = {error.seat.name: error.message}
+                over = dict([error.args])
         for name, seat in seats.items():
             if name not in over and seat.alive:
                 message = seat.go_on(test)
@@ -226,11 +226,7 @@ class PlainPairs:
 
 
 class _OverError(Exception):
-    """A test that ended while it took turns."""
-
-    def __init__(self, seat: "_Seat", message: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.seat, self.message = seat, message
+    """A test that ended while it took turns: the seat's name, and the message."""
 
 
 class _Seat:
@@ -272,7 +268,7 @@ class _Seat:
         if "stray" in received:
             raise self.side.unseen(*received["stray"])
         if answer not in received:
-            raise _OverError(self, received)
+            raise _OverError(self.name, received)
         return dict(received)
 
     def go_on(self, test: PlainTest) -> Mapping[str, Any]:

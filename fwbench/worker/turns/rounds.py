@@ -296,18 +296,17 @@ class Rounds(ABC, Generic[Played]):
         libraries choose a GPU's kernels by timing them, which another process would disturb.
         """
         if self._device == "gpu" or any(partner.seat.cold for partner in partners.values()):
+
+            def alone(partner: Partner) -> Any:
+                if partner.seat.cold:
+                    partner.cool()
+                return partner.ask(jobs[partner.seat.name], "built")["built"]
+
             order = self._random.sample(list(partners), len(partners))
-            return _all({name: partners[name] for name in order}, lambda partner: _built(partner, jobs))
+            return _all({name: partners[name] for name in order}, alone)
         for name, partner in partners.items():
             partner.send(jobs[name])
         return _all(partners, lambda partner: partner.receive("built")["built"])
-
-
-def _built(partner: Partner, jobs: Mapping[str, Any]) -> Any:
-    """Have a partner build its program while no other does."""
-    if partner.seat.cold:
-        partner.cool()
-    return partner.ask(jobs[partner.seat.name], "built")["built"]
 
 
 def _start_again(partner: Partner, job: Mapping[str, Any]) -> float:
