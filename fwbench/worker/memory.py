@@ -8,7 +8,6 @@ from fwbench import units
 from fwbench.machine import oom
 from fwbench.machine.oom import Kills
 from fwbench.record.measurement import Failure, Measurement
-from fwbench.record.workload import Workload
 
 # Written to standard error by C++ and by the compiler below XLA, where no exception can end the process.
 _LAST_WORDS = ("std::bad_alloc", "LLVM ERROR: out of memory")
@@ -52,18 +51,3 @@ def explained(failure: Failure, before: Kills | None) -> Failure:
     else:
         why = f", and not by the kernel for lack of memory (oom_kill in {after.source} stayed {after.count})"
     return dataclasses.replace(failure, kind=kind, message=f"{failure.message}{why}")
-
-
-def advised(failure: Failure, workload: Workload) -> Failure:
-    """Add the next step to a failure for lack of memory, if there is a smaller batch."""
-    if workload.halved() is None:
-        return failure
-    step = f"choose a smaller batch than {workload.batch_size}, or let {OPTION} halve it until it fits"
-    return dataclasses.replace(failure, message=f"{failure.message}; {step}")
-
-
-def unfitting(failure: Failure, unfit: tuple[int, ...]) -> Failure:
-    """The last failure, with a sentence that no batch fitted."""
-    sizes = ", ".join(map(str, unfit))
-    said = f"no batch fits into memory, of those that were tried ({sizes})" if len(unfit) > 1 else "no smaller batch"
-    return dataclasses.replace(failure, message=f"{said}; at batch {unfit[-1]}: {failure.message}")

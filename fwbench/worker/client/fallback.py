@@ -44,11 +44,6 @@ def stated(flags: Flags) -> str:
     return " ".join(f"{name}={value}" for name, value in added({}, flags).items())
 
 
-def again(flags: Flags) -> str:
-    """Half a sentence about a second attempt."""
-    return f"it was run again with {stated(flags)}"
-
-
 def _known(lane: Lane, python: str, variables: Mapping[str, str]) -> bool:
     try:
         return run([python, "-P", "-c", lane.trial], START_DEADLINE, environment=variables).returncode == 0

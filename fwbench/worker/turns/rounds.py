@@ -31,6 +31,7 @@ from fwbench.record.measurement import BEFORE, FALLBACK, Failure
 from fwbench.record.workload import Workload
 from fwbench.worker.client import starting
 from fwbench.worker.client.fallback import stated
+from fwbench.worker.client.ladder import Ladder
 from fwbench.worker.texts import Texts, edited, unlike
 from fwbench.worker.turns.partner import Partner, Seat, SideError
 from fwbench.worker.turns.servers import Servers
@@ -97,8 +98,7 @@ class Rounds(ABC, Generic[Played]):
         self._watch = Watch("no round has begun")
         # By the folder of the user's repository.
         self._texts: dict[Path, Texts] = {}
-        # By workload, the batch sizes that did not fit into memory.
-        self._unfit: dict[Workload, tuple[int, ...]] = {}
+        self._ladder = Ladder()
         # Workloads whose processes do not fit into a GPU's memory together: one after another takes all its turns.
         self._apart: set[Workload] = set()
 
@@ -205,7 +205,7 @@ class Rounds(ABC, Generic[Played]):
         return partners
 
     def _play(self, workload: Workload, partners: Mapping[str, Partner]) -> Taken:
-        unfit = self._unfit.get(workload, ())
+        unfit = self._ladder.unfit(workload)
         jobs = {}
         for name, partner in partners.items():
             side, played = partner.side, dataclasses.replace(workload, lane=partner.seat.lane.name)
