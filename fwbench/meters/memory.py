@@ -108,17 +108,10 @@ def _resident(proc: Path, field: str) -> Metric:
 
 def process_device_memories(device: str, number: int, count: int) -> list[Metric]:
     """The memory of this process on each of some GPUs, by the driver, or the reason why it is unavailable."""
-    return [_process_device_memory(device, number + index) for index in range(count)]
-
-
-def _process_device_memory(device: str, number: int) -> Metric:
-    source = "NVML, per process"
-    if device == "cpu":
-        return unavailable(source, "the program runs on the CPU")
-    gpu = nvml.find(number=number)
-    if isinstance(gpu, str):
-        return unavailable(source, gpu)
-    used = gpu.process_memory(os.getpid())
-    if used is None:
-        return unavailable(source, "the driver does not state it for this process")
-    return Metric(float(used), source)
+    source, metrics = "NVML, per process", []
+    for index in range(count):
+        gpu = "the program runs on the CPU" if device == "cpu" else nvml.find(number=number + index)
+        used = None if isinstance(gpu, str) else gpu.process_memory(os.getpid())
+        reason = gpu if isinstance(gpu, str) else "the driver does not state it for this process"
+        metrics.append(unavailable(source, reason) if used is None else Metric(float(used), source))
+    return metrics
