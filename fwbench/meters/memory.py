@@ -55,15 +55,14 @@ def memory(
     earlier = program.peak_memory()
     peak_of_host = host_peak(work, proc)
     device_peak = program.peak_memory()
+    of_process = max(process_device_memories(device, number, count), key=lambda metric: metric.value or 0.0)
     if device_peak.value == earlier.value and earlier.value != device_initial.value:
         device_peak = dataclasses.replace(device_peak, at_most=True)
     metrics = {
         "device_initial_memory": device_initial,
         "device_peak_memory": device_peak,
         "program_memory": program.program_memory(),
-        "process_device_memory": max(
-            process_device_memories(device, number, count), key=lambda metric: metric.value or 0.0
-        ),
+        "process_device_memory": of_process,
         "host_initial_memory": host_initial,
         "host_peak_memory": peak_of_host,
     }

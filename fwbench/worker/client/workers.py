@@ -102,10 +102,8 @@ class Workers:
             if failure is None or failure.kind != "out_of_memory":
                 return dataclasses.replace(measurement, unfit=unfit)
             if not self._ladder.shrink(workload, failure):
-                failure = self._ladder.advised(workload, failure)
-                return dataclasses.replace(
-                    measurement, workload=workload, unfit=self._ladder.tried(workload), failure=failure
-                )
+                failure, unfit = self._ladder.advised(workload, failure), self._ladder.tried(workload)
+                return dataclasses.replace(measurement, workload=workload, unfit=unfit, failure=failure)
             smaller = workload.fitted(self._ladder.unfit(workload)).batch_size
             tell(f"out of memory, again with batch {smaller}")
 

@@ -46,9 +46,8 @@ def join(job: Job, framework: Framework, ranks: Ranks) -> None:
         raise ToldError(str(error)) from error
     # All ranks have joined here, before anything waits for the first use of a device.
     ranks.agree(0.0)
-    job.metrics["join_time"] = Metric(
-        job.clock() - job.began, "from the start of the process, imports of the framework included"
-    )
+    source = "from the start of the process, imports of the framework included"
+    job.metrics["join_time"] = Metric(job.clock() - job.began, source)
 
 
 def _apart(job: Job, ranks: Ranks) -> None:

@@ -152,14 +152,11 @@ def _state_errors(job: Job, result: dict[str, Any]) -> None:
     if "draws" in result:
         why = "the training step has random layers, which draw other numbers in float64"
     for quantity in ("output",) if job.workload.mode in FORWARD else ("loss", "gradients"):
-        if math.isfinite(error := found.get(quantity, math.nan)):
-            metric = Metric(error, source)
-        elif quantity in found:
-            metric = unavailable(source, "it is not finite, or zero in float64")
-        else:
-            metric = unavailable(
-                source, why or f"the lane {job.lane.name} tells no {quantity} of the reference's names"
-            )
+        reason = why or f"the lane {job.lane.name} tells no {quantity} of the reference's names"
+        if quantity in found:
+            reason = "it is not finite, or zero in float64"
+        error = found.get(quantity, math.nan)
+        metric = Metric(error, source) if math.isfinite(error) else unavailable(source, reason)
         job.metrics[ERRORS[quantity]] = metric
 
 

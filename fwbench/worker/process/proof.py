@@ -15,7 +15,7 @@ import math
 import operator
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -75,7 +75,9 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     # The key is made before the proof, which does not cover edits of the sources while it runs.
     key, begun, found, power = Key.of(model, candidate), time.monotonic(), _Findings(), None
     failure, training_alone = _compare(model, candidate, send, found)
-    if training_alone := training_alone and not model.state and _infers_alike(found.proofs):
+    training_alone = training_alone and not model.state and bool(found.proofs)
+    # Inference is proved first.
+    if training_alone := training_alone and found.proofs[0].worst("output").ratio <= 1:
         try:
             found.further = _further(model, candidate, found.left_out, send, trains=False)
         except (NotTheSame, ModelError) as error:
@@ -170,11 +172,6 @@ def _compare(model: Model, candidate: str, send: Send, found: _Findings) -> tupl
 
 def _joined(*failures: str) -> str:
     return ". ".join(filter(None, failures))
-
-
-def _infers_alike(proofs: Sequence[Proof]) -> bool:
-    """True if outputs in inference mode, which is proved first, are within their bound."""
-    return bool(proofs) and proofs[0].worst("output").ratio <= 1
 
 
 def _further(model: Model, candidate: str, left_out: Mapping[str, str], send: Send, *, trains: bool = True) -> Further:

@@ -195,12 +195,10 @@ class Rounds(ABC, Generic[Played]):
 
     def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, Partner]:
         drawn = noise(self._random)
-        partners = {
-            seat.name: stack.enter_context(
-                contextlib.closing(Partner(seat, self._machine, self._device, self._deadline, drawn))
-            )
-            for seat in self._random.sample(seats, len(seats))
-        }
+        partners: dict[str, Partner] = {}
+        for seat in self._random.sample(seats, len(seats)):
+            partner = Partner(seat, self._machine, self._device, self._deadline, drawn)
+            partners[seat.name] = stack.enter_context(contextlib.closing(partner))
         _all(partners, lambda partner: partner.await_ready())
         return partners
 
