@@ -138,7 +138,7 @@ def needed(device: str, cpus: int) -> int:
 
 
 def disturbs(share: float, cpus: int, waited: float | None = None, light: int = 1) -> bool:
-    """True if other load of this share of the CPUs (`needed`), `light` times as much as usual, is in the way.
+    """True if other load of this share of so many CPUs (`needed`) is in the way; `light` times as much is accepted.
 
     Threads of a GPU's program have `waited` for a CPU for this share of the time; None: unknown.
     """

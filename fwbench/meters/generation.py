@@ -37,8 +37,8 @@ def generation(workload: Workload, model: Model, program: Program, metrics: Mapp
 def margins(model: Model, output: NDArray[Any]) -> list[float]:
     """The margin of each sequence's next token: its best logit less the second best, over the output's L2 length.
 
-    The output has the shape (batch, tokens), or (batch, steps, tokens), of which the last step counts. There is none if
-    it is not one logit for each token that an input can hold.
+    The output has the shape (batch, tokens), or (batch, steps, tokens), of which the last step counts. If it is not one
+    logit for each token that an input can hold, no sequence has a margin.
     """
     vocabularies = {given.high for given in model.inputs.values() if given.draw == "integers"} - {1}
     if output.ndim < 2 or output.shape[-1] not in vocabularies:

@@ -109,7 +109,9 @@ def process_device_memories(device: str, number: int, count: int) -> list[Metric
     """The memory of this process on each of some GPUs, by the driver, or the reason why it is unavailable."""
     source, metrics = "NVML, per process", []
     for index in range(count):
-        gpu = "the program runs on the CPU" if device == "cpu" else nvml.find(number=number + index)
+        gpu: nvml.Gpu | str = "the program runs on the CPU"
+        if device == "gpu":
+            gpu = nvml.find(number=number + index)
         used = None if isinstance(gpu, str) else gpu.process_memory(os.getpid())
         reason = gpu if isinstance(gpu, str) else "the driver does not state it for this process"
         metrics.append(unavailable(source, reason) if used is None else Metric(float(used), source))

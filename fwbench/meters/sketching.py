@@ -231,7 +231,7 @@ def moved_weights(weights: Mapping[str, Array], precision: str) -> Mapping[str, 
 class Folded:
     """Groups of arrays, each in `_FINE` slots, and the length of each group; NaN if lengths were not asked for.
 
-    A single array has the `size` of its count of numbers, and arrays by name None.
+    The `size` is the count of numbers of a single array, and None for arrays by name.
     """
 
     names: tuple[str, ...]

@@ -114,8 +114,8 @@ def perturbed(weights: Mapping[str, NDArray[np.float32]], seed: int) -> Weights:
 def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int, initial: str | None = None) -> Weights:
     """The weights from which every framework starts: drawn, or torchvision's published ones (`pretrained`).
 
-    In place of drawn ones stand the values that the reference's constructor sets, if a file of NumPy's has them.
-    Otherwise `draw` has torchvision's rules, for the suite's own models.
+    In place of drawn ones stand the values that the reference's constructor sets, if `initial`, a file of NumPy's, has
+    them. Without it `draw` has torchvision's rules, for the suite's own models.
 
     Raises:
         FileNotFoundError: the pretrained weights are not on this machine; the sentence says how to get them.

@@ -82,8 +82,9 @@ class Job:
         # A process may compute on several GPUs.
         on_gpu = self.workload.device == "gpu"
         self.gpus = self.workload.devices if self.ranks is None and on_gpu else 1
-        numbers = range(self.gpu, self.gpu + self.gpus)
-        gpus = [nvml.find(number=number) if on_gpu else "the program runs on the CPU" for number in numbers]
+        gpus: list[nvml.Gpu | str] = ["the program runs on the CPU"]
+        if on_gpu:
+            gpus = [nvml.find(number=self.gpu + index) for index in range(self.gpus)]
         self.watches = [Watch(gpu) for gpu in gpus]
         # The value of each GPU alone, by metric.
         self.of_devices: dict[str, list[float]] = {}

@@ -141,8 +141,9 @@ def stray(job: Mapping[str, Any]) -> dict[str, Any]:
 class Turns:
     """A call that takes turns: it begins with `step`, and `wait` waits for its end.
 
+    A planted slowdown, `extra`, is additional real work, as a share of a call's latency.
+
     Attributes:
-        extra: a planted slowdown: additional real work, as a share of a call's latency.
         usual: seconds and CPU seconds of a call.
         device: `cpu` or `gpu`, whose energy is counted.
     """

@@ -142,7 +142,8 @@ class PlainPairs:
                     if joules := seats[name].ask({"energy": True}, "energy")["energy"]:
                         taken.once[name]["energy"] = joules
             except _OverError as error:
-                over = dict([error.args])
+                name, message = error.args
+                over = {name: message}
         for name, seat in seats.items():
             if name not in over and seat.alive:
                 message = seat.go_on(test)
