@@ -75,9 +75,8 @@ class Epochs:
     def run(self, prepare: Callable[[], Any] = lambda: None) -> None:
         """Run one epoch; the time of `prepare`, called first, counts as computing.
 
-        Raises:
-            ArithmeticError: the loss is no longer finite, so that accuracy would mean nothing.
-            DataError: a sample cannot be read.
+        A loss that is no longer finite, so that accuracy would mean nothing, is an ArithmeticError; a sample that
+        cannot be read is a DataError.
         """
         number, program = len(self.training.epochs), self._program
         joules = self._read()

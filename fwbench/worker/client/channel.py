@@ -110,9 +110,7 @@ class Channel:
     def receive(self, deadline: float) -> dict[str, Any] | None:
         """The next message, or None when the process has closed its end.
 
-        Raises:
-            TimeoutError: no message came before the deadline (in `time.monotonic` seconds).
-            GarbledError: something else came.
+        TimeoutError: none came before the deadline (in `time.monotonic` seconds). GarbledError: something else came.
         """
         while (line := self._line(deadline)) is not None:
             if line:

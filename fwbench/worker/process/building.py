@@ -26,9 +26,8 @@ class DisagreementError(ToldError):
 def join(job: Job, framework: Framework, ranks: Ranks) -> None:
     """Join the other ranks, and see that they have the same software and sources.
 
-    Raises:
-        DisagreementError: the software or the sources differ between ranks, or two ranks have the same GPU.
-        ToldError: the framework cannot join the ranks.
+    If these differ, or two ranks have the same GPU, this raises a DisagreementError; and a ToldError if the framework
+    cannot join them.
     """
     paths = [job.model.networks.get(job.lane.framework, ""), *job.model.functions(job.lane.framework)]
     own = sources(path for path in paths if ":" in path).files

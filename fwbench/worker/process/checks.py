@@ -28,10 +28,9 @@ from fwbench.worker.process.job import Job
 
 
 def sound(job: Job, program: Program) -> None:
-    """See that the last call's output is finite and covers the whole batch; otherwise its time would mean nothing.
+    """See that the last call's output is finite and covers the whole batch.
 
-    Raises:
-        ModelError: it is not or does not.
+    Otherwise its time would mean nothing, and a ModelError says so.
     """
     output, workload = program.output(), job.workload
     made = f" after {job.growth.calls} calls" if job.growth and job.growth.calls else ""

@@ -208,10 +208,7 @@ class Turns:
 
 
 class Player(Turns):
-    """A workload's program, built for the client's job; `computed` returns its results, after all turns.
-
-    A workload that cannot run here raises an UnavailableError.
-    """
+    """A workload's program, built for the client's job; `computed` returns its results, after all turns."""
 
     def __init__(self, framework: Framework, job: Mapping[str, Any], witness: Witness, send: Send) -> None:
         described, workload = Model.from_json(job["model"]), Workload.from_json(job["workload"])

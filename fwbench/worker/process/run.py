@@ -59,8 +59,7 @@ def measure(
 ) -> tuple[Measurement, bool]:
     """Run a lane's job in this process; return the measurement, and whether all ranks know of its failure.
 
-    Raises:
-        LostError: another rank is gone.
+    If another rank is gone, this raises a LostError.
     """
     workload = Workload.from_json(job["workload"])
     protocol = Protocol(**job["protocol"])

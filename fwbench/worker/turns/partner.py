@@ -87,11 +87,9 @@ class Partner:
         self._conversation = Conversation(self._server.channel)
 
     def await_ready(self) -> None:
-        """Return once the server can take a job.
+        """Return once the server can take a job; if it cannot, raise a SideError.
 
-        Raises:
-            SideError: it cannot take one.
-            UserError: it is the base's, and its fwbench speaks another protocol than this one.
+        If it is the base's, and its fwbench speaks another protocol than this one, a UserError says so.
         """
         if self._unstarted:
             raise self._unstarted
@@ -118,11 +116,9 @@ class Partner:
         self._server.channel.send(message)
 
     def receive(self, answer: str) -> dict[str, Any]:
-        """Wait for the answer of this name.
+        """Wait for the answer of this name; if another one came, or none, raise a SideError.
 
-        Raises:
-            SideError: another answer came, or none.
-            UserError: every other workload would fail too, and the user must act.
+        If every other workload would fail too, a UserError says what the user must do.
         """
         message = self._conversation.receive(time.monotonic() + self._deadline, self._deadline)
         if isinstance(message, Failure):

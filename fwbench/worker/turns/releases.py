@@ -76,8 +76,7 @@ class Environment:
 def between(name: str, first: str, last: str, python: str) -> list[str]:
     """The versions from `first` to `last` that can be installed for an interpreter, the oldest first.
 
-    Raises:
-        UserError: uv is not installed, or finds none.
+    If uv is not installed, or finds none, a UserError says so.
     """
     versions: list[str] = []
     below = f"<={last}"
@@ -160,8 +159,7 @@ class _Below:
 def environment(name: str, version: str, python: str) -> Environment:
     """Make the environment with a release over the packages of an interpreter, or take it from the cache.
 
-    Raises:
-        UserError: uv is not installed, or cannot install the release.
+    If uv is not installed, or cannot install the release, a UserError says so.
     """
     folders, markers = ask(python, _LISTING)
     installed: dict[str, Distribution] = {}
