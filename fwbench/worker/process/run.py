@@ -132,14 +132,7 @@ class Measuring(Job):
             failure = framework
         else:
             before = frozenset(sys.modules)
-            try:
-                failure = self._measure(framework)
-            except LostError:
-                # A lost rank has reported the reason, or its launcher will.
-                raise
-            except BaseException as error:
-                self.agreed = self.agreed or isinstance(error, DisagreementError)
-                failure = faults.failure(error, framework, stage=next(reversed(self.stages), None))
+            failure = self._attempt(framework)
             if others := also_imported(self.lane, before, sys.modules):
                 self.settings = {**self.settings, ALSO_IMPORTED: others}
                 self.metrics = with_others(self.metrics, others)
@@ -165,6 +158,16 @@ class Measuring(Job):
         if failure is None:
             self.facts.store(quiet=measurement.value("other_load") is not None and not slowed(measurement))
         return measurement
+
+    def _attempt(self, framework: Framework) -> Failure | None:
+        try:
+            return self._measure(framework)
+        except LostError:
+            # A lost rank has reported the reason, or its launcher will.
+            raise
+        except BaseException as error:
+            self.agreed = self.agreed or isinstance(error, DisagreementError)
+            return faults.failure(error, framework, stage=next(reversed(self.stages), None))
 
     def _measure(self, framework: Framework) -> Failure | None:
         # JAX opens the device when asked whether it can run, PyTorch's ranks when they join.
