@@ -266,8 +266,7 @@ class Workers:
             "launcher": "srun" if slurm else lane.launcher,
             "command": command(python, RANK),
             "size": size,
-            # On several GPUs those near any of them.
-            "cpus": () if slurm else cpus_near(nvml.visible(size)) if self._device == "gpu" else self._machine.cpus,
+            "cpus": () if slurm else self._cpus(size),
         }
         # A rank shares the machine with the others.
         job = {**job, "facts": None, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
@@ -283,6 +282,10 @@ class Workers:
             return Measurement(workload, failure=failure)
         limit = job["protocol"]["deadline"] + job["patience"]
         return watched(functools.partial(launched.measure, workload, limit, tell))
+
+    def _cpus(self, devices: int) -> tuple[int, ...]:
+        """The CPUs of ranks: on several GPUs those near any of them."""
+        return cpus_near(nvml.visible(devices)) if self._device == "gpu" else self._machine.cpus
 
     def job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
         """The message that tells a worker about a workload, as JSON primitives."""
