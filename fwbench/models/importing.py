@@ -34,16 +34,13 @@ def load(path: str) -> Any:
     module, name = split(path)
     try:
         imported: Any = importlib.import_module(module)
-    except ImportError as error:
-        missing = error.name and (module == error.name or module.startswith(f"{error.name}."))
-        if isinstance(error, ModuleNotFoundError) and missing:
+    # A module may raise what ends a process, as by `sys.exit()`. Ctrl-C is not among it: it ends a worker outright.
+    except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
             raise ModelError(
                 f"there is no module {error.name!r}, which {path!r} names: it is looked for in pytest's root folder, "
                 "in the folders of its `pythonpath` setting, and among the installed packages"
             ) from None
-        raise ModelError(f"importing {module!r} failed: {described(error)}") from error
-    # A module may raise what ends a process, as by `sys.exit()`. Ctrl-C is not among it: it ends a worker outright.
-    except BaseException as error:
         raise ModelError(f"importing {module!r} failed: {described(error)}") from error
     for part in name.split("."):
         if not hasattr(imported, part):

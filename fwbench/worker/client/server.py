@@ -86,8 +86,8 @@ class Server:
             measurement = self._converse({**job, "caches": self._caches is not None}, workload, tell, waited)
             if self._caches and self._compiled:
                 made = self._caches.path / "compiled"
-                if measurement.failure is None:
-                    _move(made, self._compiled)
+                if measurement.failure is None and made.is_dir():
+                    shutil.copytree(made, self._compiled, copy_function=shutil.move, dirs_exist_ok=True)
                 # The next job's compilers must find empty caches.
                 shutil.rmtree(made, ignore_errors=True)
             return measurement
@@ -183,11 +183,3 @@ class Server:
         self._scratch.close()
         if self._caches:
             self._caches.close()
-
-
-def _move(made: Path, into: Path) -> None:
-    """Move all files of a folder to the same places in another folder."""
-    for path in [path for path in made.rglob("*") if path.is_file()]:
-        target = into / path.relative_to(made)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(path, target)

@@ -33,12 +33,6 @@ _STDLIB = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
 _RACY = 2.0
 
 
-def digest(path: str) -> str:
-    """SHA-256 of a file; raises an OSError if it cannot be read."""
-    with io.FileIO(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 class Witness:
     """Notes the user's files that this process reads, while it is entered.
 
@@ -151,10 +145,9 @@ class Witness:
         name = self._name(path)
         if not name:
             return
-        with suppress(OSError):
-            read = digest(path) if data is None else hashlib.sha256(data).hexdigest()
-            if self._read.setdefault(name, (path, stood, read))[2] != read:
-                self._edited[name] = None
+        read = present(path) if data is None else hashlib.sha256(data).hexdigest()
+        if read and self._read.setdefault(name, (path, stood, read))[2] != read:
+            self._edited[name] = None
 
     def _name(self, path: str) -> str:
         """The name of one of the user's files; empty if it is none of them."""
@@ -184,9 +177,10 @@ def _modified(path: str) -> float:
 
 
 def present(path: str) -> str | None:
-    """The digest of a file as it is now; None if it cannot be read."""
+    """SHA-256 of a file as it is now; None if it cannot be read."""
     try:
-        return digest(path)
+        with io.FileIO(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
 
