@@ -42,7 +42,7 @@ def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArr
     place = find(model)
     try:
         data = files.read(place)
-        tensors = deserialize(data)
+        tensors = deserialize(data)  # type: ignore[no-untyped-call, unused-ignore]
         # Of two tensors with one name it has returned the last.
         json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")], object_pairs_hook=_once)
     except (OSError, ValueError, SafetensorError) as error:
