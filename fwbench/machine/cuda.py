@@ -1,6 +1,5 @@
 """The CUDA that installed frameworks are built for, and the driver that it needs, read without importing them."""
 
-import ast
 import re
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -16,14 +15,8 @@ def _torch() -> Version | None:
     # The distribution's metadata prove nothing: a build for the CPU may list CUDA's libraries, too. This file is the
     # build's own.
     source = metadata.distribution("torch").locate_file("torch/version.py").read_text()
-    for statement in ast.parse(source).body:
-        match statement:
-            case (
-                ast.AnnAssign(target=ast.Name("cuda"), value=ast.Constant(str(version)))
-                | ast.Assign(targets=[ast.Name("cuda")], value=ast.Constant(str(version)))
-            ):
-                return tuple(map(int, version.split(".")))
-    return None
+    built = re.search(r"""^cuda\b.*= ['"]([\d.]+)['"]$""", source, re.MULTILINE)
+    return tuple(map(int, built[1].split("."))) if built else None
 
 
 def _jax() -> Version | None:
@@ -44,8 +37,7 @@ _BUILDS: Mapping[str, Callable[[], Version | None]] = {"torch": _torch, "jax": _
 def next_step(framework: str, driver: Version, *, built: bool) -> str:
     """Advice on making a framework compute with a driver that supports CUDA up to this version.
 
-    Args:
-        built: whether the installed build has CUDA, for a newer driver.
+    The installed build is `built` with CUDA, for a newer driver, or without it.
     """
     if driver[0] < (oldest := min(DRIVERS)):
         reason = f"no version of {framework} that fwbench supports is built for CUDA {driver[0]}"

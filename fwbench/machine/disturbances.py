@@ -33,14 +33,7 @@ POWER_CAP = "power cap"
 
 @dataclass(frozen=True)
 class Cause:
-    """A kind of disturbance.
-
-    Attributes:
-        name: for tables.
-        happened: for sentences.
-        next_step: what to do about it before measuring again.
-        lasts: whether a repeated measurement meets it, too.
-    """
+    """A kind of disturbance, and whether it `lasts`, so that a repeated measurement meets it, too."""
 
     name: str
     happened: str

@@ -59,22 +59,15 @@ TOLD = Kind("told", "run", None)
 
 
 def asked(folder: Path, run: str, machine: Machine) -> dict[str, Any]:
-    """The message to a worker from which it makes `Facts`.
-
-    Args:
-        folder: the folder of the facts, which need not exist yet.
-        run: a name that no other run has.
-    """
+    """The message to a worker from which it makes `Facts`, for a run of this name; the folder need not exist."""
     same = [machine.device, machine.accelerator, machine.driver, machine.power_limit, machine.cpu, machine.threads]
     return {"folder": str(folder), "run": run, "machine": same}
 
 
 class Facts:
-    """The facts that a benchmark may take over, and those that it finds out.
+    """The facts that a benchmark, named by its id, may take over, and those that it finds out.
 
-    Args:
-        message: from `asked`; None: nothing is known and nothing is stored.
-        benchmark: its id, so that a fact says where it was found.
+    Without a message (`asked`) nothing is known and nothing is stored.
     """
 
     def __init__(self, message: Mapping[str, Any] | None = None, benchmark: str = "") -> None:
@@ -90,8 +83,7 @@ class Facts:
     def known(self, kind: Kind, conditions: Mapping[str, Any], decode: Callable[[Any, str], _T]) -> _T | None:
         """A fact; None if it is unknown or its file is damaged.
 
-        Args:
-            decode: makes the fact of its content and of a phrase that says where and when it was found.
+        `decode` makes it of its content and of a phrase that says where and when it was found.
         """
         if not self._message:
             return None
@@ -112,11 +104,7 @@ class Facts:
             self._found.append((self._path(kind, conditions), kind, content))
 
     def store(self, *, quiet: bool) -> None:
-        """Store the facts noted, for as long as they hold.
-
-        Args:
-            quiet: whether nothing disturbed the benchmark.
-        """
+        """Store the facts noted, for as long as they hold; `quiet`: nothing disturbed the benchmark."""
         on = time.strftime("%Y-%m-%d", time.gmtime())
         for path, kind, content in self._found:
             if not (holds := kind.quiet if quiet else kind.disturbed):
@@ -129,23 +117,14 @@ class Facts:
                 files.write(path, json.dumps(stored))
 
     def folder(self, kind: Kind, conditions: Mapping[str, Any]) -> Path:
-        """The folder of the files that belong to a fact.
-
-        Raises:
-            KeyError: no facts are shared with other benchmarks, so they have no folder.
-        """
+        """The folder of the files that belong to a fact, if facts are `shared` with other benchmarks."""
         return self._path(kind, conditions).with_suffix(_FILES)
 
     def outdated_folders(self) -> list[Path]:
         """Folders of files whose facts have expired or are gone."""
-        outdated: list[Path] = []
-        if not self._message:
-            return outdated
-        for each in Path(self._message["folder"]).glob(f"*{_FILES}"):
-            fact = each.with_suffix("")
-            if not fact.exists() or time.time() - fact.stat().st_mtime > _VALID:
-                outdated.append(each)
-        return outdated
+        folders = Path(self._message["folder"]).glob(f"*{_FILES}") if self._message else ()
+        facts = ((folder, folder.with_suffix("")) for folder in folders)
+        return [each for each, fact in facts if not fact.exists() or time.time() - fact.stat().st_mtime > _VALID]
 
     def _path(self, kind: Kind, conditions: Mapping[str, Any]) -> Path:
         key = json.dumps([kind.name, self._message["machine"], conditions], sort_keys=True)
@@ -165,11 +144,7 @@ def content(metrics: Mapping[str, Metric]) -> dict[str, Any]:
 
 
 def metrics(content: Mapping[str, Any], found: str) -> dict[str, Metric]:
-    """Metrics of a fact's content; the source of each says where it was found.
-
-    Raises:
-        TypeError: a metric has no number.
-    """
+    """Metrics of a fact's content; the source of each says where it was found. One without a number: a TypeError."""
     known = {name: Metric.from_json(name, metric) for name, metric in content.items()}
     if not all(isinstance(of.value, int | float) for of in known.values()):
         raise TypeError("a metric has no number")

@@ -6,22 +6,20 @@ import resource
 import statistics
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from fwbench.machine.oom import groups
 
 # Calls stood still if they took longer than usual by this many seconds, and by this share of the usual time.
 _LEAST, _SHARE = 0.1, 0.5
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """The number of CPUs that this process's control group, or one around it, may use; None: as many as there are.
-
-    Args:
-        root: of the file system.
-    """
+    """The number of CPUs that this process's control group, or one around it, may use; None: as many as there are."""
     granted = []
-    for group in groups(root):
+    for group in groups(root, "cpu"):
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
             if (group / "cpu.max").exists():
                 most, period = (group / "cpu.max").read_text().split()
@@ -36,7 +34,7 @@ def quota(root: Path = Path("/")) -> float | None:
 def throttled(root: Path = Path("/")) -> dict[Path, float]:
     """Seconds for which each control group of this process has been held back by a quota, summed over CPUs."""
     seconds = {}
-    for group in groups(root):
+    for group in groups(root, "cpu"):
         with contextlib.suppress(OSError, ValueError):
             told = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
             # Microseconds in version 2 of control groups, nanoseconds in version 1.
@@ -45,29 +43,12 @@ def throttled(root: Path = Path("/")) -> dict[Path, float]:
     return seconds
 
 
-def groups(root: Path = Path("/")) -> Iterator[Path]:
-    """The folders of this process's control group, and of those around it, that have figures on CPUs."""
-    mounted = root / "sys/fs/cgroup"
-    with contextlib.suppress(OSError, ValueError):
-        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):
-                continue
-            tops = (controllers, "cpu") if controllers else (".", "unified")
-            for top in dict.fromkeys(mounted / name for name in tops):
-                # A container may see its own group as the root of all groups, but the host's path of it.
-                own = Path(path.lstrip("/"))
-                yield from (top / place for place in (own, *own.parents) if (top / place).is_dir())
-
-
 class Watch:
     """Watches a pass from its construction until `read`.
 
     Args:
         usual: seconds and CPU seconds of a call; None: the medians of the pass itself.
-        clock: seconds.
         cpu: CPU seconds of all threads of this process.
-        root: of the file system.
     """
 
     def __init__(

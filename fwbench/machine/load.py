@@ -40,12 +40,7 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 
 @dataclass(frozen=True)
 class _Moment:
-    """The readings of all counters at one moment.
-
-    Attributes:
-        clock: seconds of wall time.
-        own, busy: seconds of CPU time of this process and its family, and of everybody.
-    """
+    """Seconds at one moment: of wall time, and of CPU time of this process and its family, and of everybody."""
 
     clock: float
     own: float
@@ -53,14 +48,10 @@ class _Moment:
 
 
 class OtherLoad:
-    """Watches other load from its construction until `read`.
+    """Watches other load on these CPUs, or those this process may run on, from its construction until `read`.
 
-    Args:
-        cpus: the CPUs to watch; default: those this process may run on.
-        clock: seconds of wall time.
-        own: seconds of CPU time of this process and of those it started.
-        stat: the kernel's counters.
-        device: the device that the measured program computes on.
+    The load is all CPU time in the kernel's counters `stat` less the seconds of this process and its family (`own`).
+    The device that the measured program computes on decides how much of it is in the way.
     """
 
     def __init__(
@@ -147,44 +138,31 @@ def needed(device: str, cpus: int) -> int:
 
 
 def disturbs(share: float, cpus: int, waited: float | None = None, light: int = 1) -> bool:
-    """True if other load of this share of the CPUs is in the way.
+    """True if other load of this share of so many CPUs (`needed`) is in the way; `light` times as much is accepted.
 
-    Args:
-        cpus: as `needed` returns them.
-        waited: the share of the time for which threads of a GPU's program waited for a CPU; None: unknown.
-        light: the factor by which more load is accepted.
+    Threads of a GPU's program have `waited` for a CPU for this share of the time; None: unknown.
     """
     return share > light * busy(cpus) and (waited is None or waited > _WAITED)
 
 
 def lengthened(share: float, cpus: int = 1, waited: float | None = None) -> float:
-    """The factor by which other load of this share of the CPUs can lengthen a time; 1 if the load does not disturb.
+    """The factor by which other load of this share of the CPUs can lengthen a time; 1 if it does not disturb.
 
     All of the load may lie on one CPU, and a program whose threads wait for each other is as slow as the slowest. The
     time for which a GPU's program waited for a CPU is known, and others can have cost it no more than that.
-
-    Args:
-        cpus, waited: as in `disturbs`.
     """
     if not disturbs(share, cpus, waited):
         return 1.0
     left = 1 - (share * cpus if waited is None else waited)
-    if waited is not None:
-        return math.inf if left < _UNSURE else 1 / left
-    return math.inf if left < _UNSURE else max((1 - share) ** -_POWER, 1 / left)
+    if left < _UNSURE:
+        return math.inf
+    return 1 / left if waited is not None else max((1 - share) ** -_POWER, 1 / left)
 
 
 def wait_for_quiet(
     patience: float, sleep: Callable[[float], None] = time.sleep, watch: Callable[[], OtherLoad] = OtherLoad
 ) -> bool:
-    """Wait until others leave the CPUs alone.
-
-    Args:
-        patience: the most seconds to wait.
-
-    Returns:
-        True if others leave the CPUs alone.
-    """
+    """Wait until others leave the CPUs alone, but no longer than `patience` seconds; return whether they do."""
     waited = 0.0
     while waited < patience:
         load = watch()

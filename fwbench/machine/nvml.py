@@ -79,9 +79,9 @@ class Gpu:
         """Read the GPU's clocks, temperature, power limit, throttle reasons and processes now."""
         import pynvml
 
-        def ask(query: Callable[..., Any], *arguments: Any, of: Any = self.whole, read: Any = None) -> Any:
-            answer = _told(query, of, *arguments)
-            return read(answer) if read and answer is not None else answer
+        def ask(query: str, read: Callable[[Any], Any] = lambda answer: answer, of: Any = self.whole) -> Any:
+            answer = _told(query, of)
+            return None if answer is None else read(answer)
 
         def watts(milliwatts: int) -> float:
             return milliwatts / 1000
@@ -89,23 +89,23 @@ class Gpu:
         def throttling(bits: int) -> tuple[str, ...]:
             return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
 
-        graphics = _processes(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, self.handle)
+        graphics = _processes("GraphicsRunningProcesses_v3", self.handle)
         drawing = {process.pid for process in graphics or ()}
-        computing = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
+        computing = _processes("ComputeRunningProcesses_v3", self.handle)
+        # The first version counts what the driver keeps for itself as used, too.
+        memory = _told("MemoryInfo", self.handle, pynvml.nvmlMemory_v2)
         return AcceleratorState(
-            clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
-            most_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
-            temperature=ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
-            power_limit=ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, read=watts),
-            default_power_limit=ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, read=watts),
-            throttle_reasons=ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, read=throttling),
-            utilisation=ask(pynvml.nvmlDeviceGetUtilizationRates, of=self.handle, read=lambda rates: rates.gpu / 100),
-            used_memory=ask(
-                pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2, of=self.handle, read=lambda info: int(info.used)
-            ),
-            persistent=ask(pynvml.nvmlDeviceGetPersistenceMode, read=bool),
-            compute_mode=ask(pynvml.nvmlDeviceGetComputeMode, read=_COMPUTE_MODES.get),
-            ecc=ask(pynvml.nvmlDeviceGetEccMode, read=lambda modes: bool(modes[0])),
+            clock=ask("ClockInfo"),
+            most_clock=ask("MaxClockInfo"),
+            temperature=ask("Temperature"),
+            power_limit=ask("EnforcedPowerLimit", watts),
+            default_power_limit=ask("PowerManagementDefaultLimit", watts),
+            throttle_reasons=ask("CurrentClocksEventReasons", throttling),
+            utilisation=ask("UtilizationRates", lambda rates: rates.gpu / 100, of=self.handle),
+            used_memory=None if memory is None else int(memory.used),
+            persistent=ask("PersistenceMode", bool),
+            compute_mode=ask("ComputeMode", _COMPUTE_MODES.get),
+            ecc=ask("EccMode", lambda modes: bool(modes[0])),
             # A compositor may be listed as both.
             processes=None if computing is None else tuple(each for each in computing if each.pid not in drawing),
             graphics=graphics,
@@ -119,7 +119,7 @@ class Gpu:
         import pynvml
 
         told: dict[str, float] = {}
-        for each in _told(pynvml.nvmlDeviceGetFieldValues, self.whole, list(_HELD)) or ():
+        for each in _told("FieldValues", self.whole) or ():
             if each.nvmlReturn == pynvml.NVML_SUCCESS:
                 reason = _HELD[each.fieldId]
                 told[reason] = max(told.get(reason, 0.0), each.value.ullVal / 1e9)
@@ -130,16 +130,12 @@ class Gpu:
 
     def near(self) -> set[int]:
         """The CPUs of the GPU's NUMA node; empty if the driver does not report them."""
-        import pynvml
-
-        words = _told(pynvml.nvmlDeviceGetCpuAffinity, self.whole, _WORDS) or ()
+        words = _told("CpuAffinity", self.whole) or ()
         return {64 * index + bit for index, word in enumerate(words) for bit in range(64) if word >> bit & 1}
 
     def process_memory(self, pid: int) -> int | None:
         """Bytes of GPU memory that a process holds, its context included; None if the driver does not report it."""
-        import pynvml
-
-        running = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
+        running = _processes("ComputeRunningProcesses_v3", self.handle)
         return next((process.memory for process in running or () if process.pid == pid), None)
 
 
@@ -182,12 +178,10 @@ def answers() -> dict[str, Any]:
     return texts
 
 
-def _processes(query: Callable[[Any], Any], handle: Any) -> tuple[AcceleratorProcess, ...] | None:
+def _processes(query: str, handle: Any) -> tuple[AcceleratorProcess, ...] | None:
     """The processes that NVML lists; None if it has no list.
 
-    Args:
-        query: a function of NVML's with a version in its name. The one without raises another error than NVMLError if a
-            driver is too old for it.
+    The query has a version in its name: the one without raises another error than NVMLError if a driver is too old.
     """
     running = _told(query, handle)
     if running is None:
@@ -196,12 +190,12 @@ def _processes(query: Callable[[Any], Any], handle: Any) -> tuple[AcceleratorPro
     return tuple(AcceleratorProcess(process.pid, process.usedGpuMemory or None) for process in running)
 
 
-def _told(query: Callable[..., Any], *arguments: Any) -> Any:
-    """NVML's answer to a query; None if it has none."""
+def _told(query: str, handle: Any, *arguments: Any) -> Any:
+    """NVML's answer to a query of a GPU, one of `_ASKED` with the arguments there; None if it has none."""
     import pynvml
 
     try:
-        return query(*arguments)
+        return getattr(pynvml, f"nvmlDeviceGet{query}")(handle, *(arguments or _ASKED.get(query, ())))
     except pynvml.NVMLError:
         return None
 
@@ -215,13 +209,9 @@ def visible(most: int) -> list[Gpu]:
 
 
 def find(root: Path = Path("/"), number: int = 0) -> Gpu | Absent:
-    """The first GPU that CUDA would use, or the reason why there is none.
+    """The first GPU that CUDA would use, or the one with this number as CUDA counts, or the reason why there is none.
 
     `CUDA_VISIBLE_DEVICES` is honoured as CUDA does: empty or -1 hides all GPUs.
-
-    Args:
-        root: of the file system, where Linux shows a GPU whose driver does not answer.
-        number: for a further GPU, its number among the visible ones, as CUDA counts; from 1.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     listed = [str(number)] if named is None else [each.strip() for each in named.split(",")]
@@ -251,9 +241,11 @@ def find(root: Path = Path("/"), number: int = 0) -> Gpu | Absent:
         handle = _computing(handle)
         if handle is None:
             return Absent("the GPU is cut into slices (MIG), and there is none", "make one: `sudo nvidia-smi mig -cgi`")
+        # For a whole GPU there is no answer.
+        whole = _told("DeviceHandleFromMigDeviceHandle", handle)
         return Gpu(
             handle=handle,
-            whole=_whole(handle),
+            whole=handle if whole is None else whole,
             name=pynvml.nvmlDeviceGetName(handle),
             uuid=pynvml.nvmlDeviceGetUUID(handle),
             driver=pynvml.nvmlSystemGetDriverVersion(),
@@ -334,19 +326,14 @@ def _computing(handle: Any) -> Any:
     return None
 
 
-def _whole(handle: Any) -> Any:
-    """The handle of the GPU that a slice belongs to; for a whole GPU, its own handle."""
-    import pynvml
-
-    whole = _told(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
-    return handle if whole is None else whole
-
-
 def _cuda() -> tuple[int, int] | None:
     import pynvml
 
-    version = _told(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-    return None if version is None else (int(version) // 1000, int(version) % 1000 // 10)
+    try:
+        version = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+    except pynvml.NVMLError:
+        return None
+    return version // 1000, version % 1000 // 10
 
 
 def _in_the_system(root: Path) -> bool:

@@ -18,23 +18,14 @@ _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Kills:
-    """A reading of the kernel's counter of OOM kills.
-
-    Attributes:
-        count: kills since the machine was started, or the control group made.
-        source: the file that holds the counter.
-    """
+    """A reading of the kernel's count of OOM kills since the machine was started, or the control group made."""
 
     count: int
     source: str
 
 
 def kills(root: Path = Path("/")) -> Kills | None:
-    """The OOM kills in this process's control group, or else on the whole machine; None if no file counts them.
-
-    Args:
-        root: of the file system.
-    """
+    """The OOM kills in this process's control group, or else on the whole machine; None if no file counts them."""
     for path in _files(root):
         with suppress(OSError):
             if match := _COUNT.search(path.read_text(encoding="utf-8")):
@@ -44,14 +35,21 @@ def kills(root: Path = Path("/")) -> Kills | None:
 
 def _files(root: Path) -> Iterator[Path]:
     """The files in which the kernel counts OOM kills: control groups of version 2 or version 1, then the machine."""
-    groups = root / "sys/fs/cgroup"
-    with suppress(OSError):
+    for group in groups(root, "memory"):
+        yield from (group / "memory.events", group / "memory.oom_control")
+    yield root / "proc/vmstat"
+
+
+def groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of this process's control group, and of those around it, that have figures of this controller."""
+    mounted = root / "sys/fs/cgroup"
+    with suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
-            # A container may see its own group as the root of all groups, but the host's path of it.
-            for place in (path.lstrip("/"), ""):
-                if not controllers:
-                    yield groups / place / "memory.events"
-                elif "memory" in controllers.split(","):
-                    yield groups / "memory" / place / "memory.oom_control"
-    yield root / "proc/vmstat"
+            if controllers and controller not in controllers.split(","):
+                continue
+            tops = (controllers, controller) if controllers else (".", "unified")
+            for top in dict.fromkeys(mounted / name for name in tops):
+                # A container may see its own group as the root of all groups, but the host's path of it.
+                own = Path(path.lstrip("/"))
+                yield from (top / place for place in (own, *own.parents) if (top / place).is_dir())

@@ -12,12 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peaks:
-    """The peaks of one GPU.
+    """The peaks of one GPU by the vendor's document: FLOP/s by precision, and the bandwidth of its memory, in B/s.
 
-    Attributes:
-        flops: FLOP/s by precision; a precision that it has no instructions for is missing.
-        bandwidth: of its memory, in B/s.
-        source: the vendor's document.
+    A precision that it has no instructions for is missing.
     """
 
     flops: Mapping[str, float]

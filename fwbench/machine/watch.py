@@ -16,18 +16,12 @@ _PERIOD, _BETWEEN = 1.2, 0.1
 
 
 class Watch:
-    """Notes the GPU's state at moments of a measurement; in between it does nothing, so it disturbs nothing.
+    """Notes a GPU's state at moments of a measurement; in between it does nothing, so it disturbs nothing.
 
-    A process on the GPU at the first moment, before our processes use it, is somebody else's. Later the driver lists
-    our processes, too. In a container it may list them under unknown numbers: then the first newcomers since the first
-    moment, as many as `computing`, are taken for ours.
-
-    Args:
-        gpu: the GPU that is measured; a text if there is none, and nothing is noted.
-        ours: numbers of this process and of those that it started.
-        sleep: lets seconds pass.
-        clock: seconds of wall time.
-        computing: how many of our processes use the GPU.
+    A text in place of the GPU says why there is none, and nothing is noted. A process on the GPU at the first moment,
+    before our processes use it, is somebody else's. Later the driver lists ours, this one and those that it started,
+    too. In a container it may list them under unknown numbers: then the first newcomers since the first moment, as many
+    as `computing`, are taken for ours.
     """
 
     def __init__(
@@ -49,12 +43,7 @@ class Watch:
         self.moments: list[Moment] = []
 
     def note(self, when: str, *, timed: bool = False) -> None:
-        """Note the GPU's state now.
-
-        Args:
-            when: in words, for the record.
-            timed: whether something was timed since the moment before.
-        """
+        """Note the GPU's state now, under these words; `timed`: something was timed since the moment before."""
         if isinstance(self._gpu, str):
             return
         state = self._gpu.state()

@@ -53,14 +53,10 @@ class _Rate:
 def ceilings(framework: Framework, workload: Workload, clock: Clock, highest: float | None = None) -> dict[str, Metric]:
     """Measure the highest rates of a lane's libraries, in the workload's precision and on its device.
 
-    Called after a build. Empty for a lane that offers no operation.
-
-    Args:
-        highest: the `compute_ceiling` that another lane has reached on this machine. This lane then tries its largest
-            product alone, and has a ceiling only if that is faster: XLA compiles each operation for seconds on a GPU.
-
-    If an operation fails, for instance for lack of memory, its metric is unavailable with the reason, so that times
-    already measured are not lost. If the convolution fails, the product is the ceiling, and its source says why.
+    Called after a build. Empty for a lane that offers no operation. Where another lane has reached `highest`, this lane
+    tries its largest product alone, and has a ceiling only if that is faster: XLA compiles each operation for seconds
+    on a GPU. If an operation fails, for instance for lack of memory, its metric is unavailable with the reason, so that
+    times already measured are not lost. If the convolution fails, the product is the ceiling, and its source says why.
     """
     processor = cpu_vendor() if workload.device == "cpu" else "the GPU"
     metrics: dict[str, Metric] = {}
@@ -105,12 +101,7 @@ def images_and_kernel(images: int) -> tuple[Array, Array]:
 
 
 def copied(cache: int, memory: int) -> int:
-    """The size of a copy in bytes, so large that no cache holds it.
-
-    Args:
-        cache: bytes of the last cache.
-        memory: bytes of the machine's memory.
-    """
+    """The bytes of a copy, so many that no cache holds them, from the bytes of the last cache and of all memory."""
     return min(max(_LEAST, _CACHES * cache), _MOST, memory // _OF_MEMORY)
 
 
@@ -169,10 +160,7 @@ def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Rate:
 
 
 def _metric(best: _Rate, processor: str, precision: str, failure: str | None = None) -> Metric:
-    """
-    Args:
-        failure: the reason why the convolution, which might have been faster, has no rate.
-    """
+    """The metric of a rate; `failure` says why the convolution, which might have been faster, has none."""
     library, operation = f"{best.library} on {processor}", f"{precision} {best.what}, the best of {best.calls}"
     besides = f"; a convolution failed: {failure}" if failure else ""
     return Metric(best.rate, f"{library}; {operation}{besides}", library=library, operation=operation)

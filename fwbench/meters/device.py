@@ -14,11 +14,7 @@ _CALLS = 3
 
 
 def device_time(program: Program) -> Metric:
-    """Seconds of a call in which the device computes or copies for it.
-
-    Args:
-        program: compiled and warm. It makes some calls under the profiler, which takes memory.
-    """
+    """Seconds of a call in which the device computes or copies for it, by some calls under the profiler."""
     source = f"the framework's profiler, {_CALLS} calls"
     try:
         spans = program.spans(_CALLS) or []

@@ -76,11 +76,7 @@ class NvmlCounter:
 
 
 class SummedCounter:
-    """The counters of several devices that one process uses.
-
-    Attributes:
-        parts: the readings of all counters, at the last reading and the one before.
-    """
+    """The counters of several devices that one process uses; `parts` has their last readings, and those before."""
 
     def __init__(self, counters: Sequence[Counter]) -> None:
         self._counters = counters
@@ -137,9 +133,7 @@ def counter(
 ) -> Counter | Absent:
     """The energy counter of the device that computes, or the reason why there is none, as one sentence.
 
-    Args:
-        number: number of the first GPU, among those that CUDA sees.
-        count: number of GPUs that compute, from that one on.
+    Of the GPUs that CUDA sees, `count` compute, from this number on.
     """
     if device == "gpu" and count > 1:
         counters = [counter(device, powercap, number + index) for index in range(count)]
@@ -170,13 +164,7 @@ def counter(
 
 
 def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> Metric:
-    """Poll a counter for a second; return `energy_period`, the median seconds between two of its moves.
-
-    Args:
-        meter: the counter, or the reason why there is none.
-        clock: returns seconds.
-        sleep: lets seconds pass.
-    """
+    """Poll a counter for a second; return `energy_period`, the median seconds between two of its moves."""
     if isinstance(meter, str):
         return unavailable("energy counter", meter)
     source = f"{meter.name}, polled with {_BETWEEN * 1e3:g} ms in between"
@@ -191,16 +179,11 @@ def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = 
 def moves(
     meter: Counter, seconds: float, clock: Clock, sleep: Callable[[float], None] = time.sleep
 ) -> list[tuple[float, float]]:
-    """Poll a counter; return the time of each move that a poll saw, in seconds, and the joules after it.
-
-    Args:
-        seconds: length of polling.
-    """
-    end, moved = clock() + seconds, []
-    move = _next_move(meter, meter.read(), end, clock, sleep)
-    while move:
+    """Poll a counter for so many seconds; return the time of each move that a poll saw, and the joules after it."""
+    end, last, moved = clock() + seconds, meter.read(), []
+    while move := _next_move(meter, last, end, clock, sleep):
         moved.append(move)
-        move = _next_move(meter, move[1], end, clock, sleep)
+        last = move[1]
     return moved
 
 
@@ -243,11 +226,7 @@ class Drawn(NamedTuple):
     step: int
 
     def power(self, period: float) -> float:
-        """Watts; NaN if the counter stood still.
-
-        Args:
-            period: length of the counter's step, in seconds.
-        """
+        """Watts, for a counter with steps of so many seconds; NaN if it stood still."""
         seconds = self.seconds - self.step * period
         return self.joules / seconds if seconds > 0 else math.nan
 
@@ -259,14 +238,9 @@ def drawn(
     sleep: Callable[[float], None] = time.sleep,
     devices: int = 1,
 ) -> Drawn | None:
-    """Read a counter around a window; None if there is no counter.
+    """Read a counter around a window, which `spend` fills; None if there is no counter.
 
-    Args:
-        meter: the counter, or the reason why there is none.
-        spend: fills the window.
-        clock: returns seconds.
-        sleep: lets seconds pass.
-        devices: number of devices that the counter covers. Several move at different moments, so no move is awaited.
+    The counters of several devices move at different moments, so no move is awaited.
     """
     if isinstance(meter, str):
         spend()
@@ -291,12 +265,7 @@ def _moved(
 def resting(
     meter: Counter | str, window: float, clock: Clock, sleep: Callable[[float], None] = time.sleep, devices: int = 1
 ) -> dict[str, Metric]:
-    """Measure `power_idle`, in watts, and the counter's `energy_period`, in seconds.
-
-    Args:
-        meter, clock, sleep, devices: as in `drawn`.
-        window: length of the idle window in seconds.
-    """
+    """Measure `power_idle`, in watts over a window of so many seconds, and the counter's `energy_period`."""
     step = period(meter, clock, sleep)
     reason = too_short(window, step)
     if isinstance(meter, str) or reason:
@@ -319,13 +288,9 @@ def of_a_call(
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Metric:
-    """Joules of a call, including the share of idle power.
+    """Joules of a call, including the share of idle power, by the counter of one device.
 
-    Args:
-        meter: the counter of one device, or the reason why there is none.
-        spend: makes calls for at least so many seconds; returns their number, and the seconds that they took.
-        clock: returns seconds.
-        sleep: lets seconds pass.
+    Calls made by `spend` last for so many seconds at least; it returns their number, and the seconds that they took.
     """
     step = period(meter, clock, sleep)
     if isinstance(meter, str) or step.value is None:
@@ -350,15 +315,10 @@ def near_idle(load: Drawn | None, rest: Mapping[str, Metric]) -> bool:
 def energy(
     meter: Counter | str, load: Drawn | None, rest: Mapping[str, Metric], per_sample: float, window: float, what: str
 ) -> dict[str, Metric]:
-    """Energy of a sample, and the power while calls run.
+    """Energy of a sample, and the power while calls run, from the load and from the metrics of `resting`.
 
-    Args:
-        meter: the counter, or the reason why there is none.
-        load: the window of these calls, queued as deep as for throughput.
-        rest: the metrics of `resting`.
-        per_sample: seconds per sample in these calls.
-        window: seconds of these calls.
-        what: the calls, in words.
+    The calls, `what` in words, are queued as deep as for throughput; `per_sample` are seconds of a sample in them, and
+    `window` the seconds of all.
 
     Returns:
         `energy_per_sample` and `energy_per_sample_net` (without the idle share) in joules, `power_load` in watts, and

@@ -61,15 +61,7 @@ class Training:
 
 
 class Epochs:
-    """Trains a program on data, epoch by epoch.
-
-    Args:
-        program: built, not yet compiled: the first epoch includes compilation.
-        data: has a split `train`.
-        batch_size: batch size of training and of evaluation.
-        clock: returns seconds.
-        counter: the device's energy counter, if there is one.
-    """
+    """Trains a program on data with a split `train`, epoch by epoch; the first one includes compilation."""
 
     def __init__(self, program: Trainer, data: Data, batch_size: int, clock: Clock, counter: Counter | None) -> None:
         self._program = program
@@ -81,14 +73,10 @@ class Epochs:
         self.training = Training()
 
     def run(self, prepare: Callable[[], Any] = lambda: None) -> None:
-        """Run one epoch.
+        """Run one epoch; the time of `prepare`, called first, counts as computing.
 
-        Args:
-            prepare: called first; its time counts as computing.
-
-        Raises:
-            ArithmeticError: the loss is no longer finite, so that accuracy would mean nothing.
-            DataError: a sample cannot be read.
+        A loss that is no longer finite, so that accuracy would mean nothing, is an ArithmeticError; a sample that
+        cannot be read is a DataError.
         """
         number, program = len(self.training.epochs), self._program
         joules = self._read()
@@ -168,13 +156,7 @@ class Epochs:
 def fitting(
     epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | str, period: Metric
 ) -> dict[str, Metric]:
-    """Summarise a training in single numbers.
-
-    Args:
-        epochs: at least one.
-        tested: the scores on the split `test`.
-        counter: the energy counter, or the reason why there is none.
-        period: the counter's `energy_period`.
+    """Summarise a training of one epoch or more, and its scores on the split `test`, in single numbers.
 
     Returns:
         `first_epoch_time`. Medians over the later epochs: `epoch_time`, its shares `epoch_wait_time`,

@@ -16,12 +16,9 @@ _TIMES = {"prefill": "time_to_first_token", "decode": "time_per_output_token"}
 
 
 def generation(workload: Workload, model: Model, program: Program, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Time, rate and energy per token, from those of calls and samples; and the size of the state.
+    """Time, rate and energy per token, from the metrics of calls and samples; and the size of the state.
 
     A token is a step of the sequence, whatever it consists of.
-
-    Args:
-        metrics: metrics of the calls, by name.
     """
     steps = model.sizes(workload.axes)[model.sequence] if workload.mode == "prefill" else 1
     found = {_TIMES[workload.mode]: metrics["latency_p50"]}
@@ -40,11 +37,8 @@ def generation(workload: Workload, model: Model, program: Program, metrics: Mapp
 def margins(model: Model, output: NDArray[Any]) -> list[float]:
     """The margin of each sequence's next token: its best logit less the second best, over the output's L2 length.
 
-    Args:
-        output: (batch, tokens), or (batch, steps, tokens), of which the last step counts.
-
-    Returns:
-        A number a sequence; none if the output is not one logit for each token that an input can hold.
+    The output has the shape (batch, tokens), or (batch, steps, tokens), of which the last step counts. If it is not one
+    logit for each token that an input can hold, no sequence has a margin.
     """
     vocabularies = {given.high for given in model.inputs.values() if given.draw == "integers"} - {1}
     if output.ndim < 2 or output.shape[-1] not in vocabularies:

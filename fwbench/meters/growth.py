@@ -26,14 +26,10 @@ Look = tuple[int, dict[str, float]]
 
 
 class Growth:
-    """Looks at the memory of a process from time to time while a program makes calls.
+    """Looks at the memory of a process from time to time while a program makes calls, so far `calls`.
 
-    Args:
-        in_use: bytes that the device's allocator has given out; None: there is no such allocator.
-        host: bytes of this process by the name of their source.
-
-    Attributes:
-        calls: number of calls made so far.
+    Bytes `in_use` are what the device's allocator has given out, if there is one; `host` tells bytes of this process by
+    the name of their source.
     """
 
     def __init__(

@@ -31,14 +31,8 @@ def settle(program: Program, measure: Callable[[], bool], clock: Clock, faults: 
     heap grows by up to six buffers before it settles, and half a gigabyte of fresh memory can take as long as the call
     that computes in it.
 
-    Args:
-        program: compiled and warm.
-        measure: makes a pass, and returns whether the process got no CPU for a while in it. The last pass counts.
-        clock: returns seconds.
-        faults: page faults of this process so far.
-
-    Returns:
-        The number of passes, and the reason for the last one, in words; empty if there was one pass alone.
+    The last pass counts; `measure` returns whether the process got no CPU for a while in it. Returns the number of
+    passes, and the reason for the last one, in words; empty if there was one pass alone.
     """
     passes, said = 0, ""
     while True:

@@ -11,12 +11,9 @@ _HOLDING = ("host_initial_memory", "host_peak_memory")
 
 
 def also_imported(lane: Lane, before: Container[str], now: Container[str]) -> list[str]:
-    """The frameworks of other lanes that a lane's process has imported.
+    """The frameworks of other lanes among the modules loaded now that were not loaded before any of the user's.
 
-    Args:
-        before: names of the modules that were loaded before any of the user's. A framework may import another one that
-            is installed, as TensorFlow imports JAX.
-        now: names of the modules that are loaded now.
+    A framework may import another one that is installed, as TensorFlow imports JAX.
     """
     others: dict[str, str] = {}
     for other in LANES.values():

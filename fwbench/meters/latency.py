@@ -22,14 +22,11 @@ SAMPLES_NEEDED = {p: math.ceil(math.log(0.05) / math.log(p / 100)) for p in (50,
 
 
 def latencies(program: Program, protocol: Protocol, clock: Clock, lap: Lap = lambda calls: None) -> list[float]:
-    """Time calls one by one until the protocol has enough of them.
+    """Time calls one by one until the protocol has enough of them; return the seconds of each call, in order.
 
     Makes at least `min_rounds` calls. Stops early if a `precision` is asked for, and the mean's margin of error is
     within it. Else stops once `max_time` has passed, or at `MAX_ROUNDS`; but if these calls are too few for the 95th
     percentile, it goes on to the number needed, provided that so many take at most `percentile_time` at this pace.
-
-    Returns:
-        Seconds of each call, in order.
     """
     step, wait = program.step, program.wait
     enough = _Enough(protocol)

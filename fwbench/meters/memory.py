@@ -33,13 +33,9 @@ def memory(
     count: int = 1,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Metric]:
-    """Do some work and read the peaks.
+    """Do some work, a step or a whole training, wait for its end, and read the peaks.
 
-    Args:
-        work: does the work and waits for its end: a step, or a whole training.
-        number: number of the first GPU, among those that CUDA sees.
-        count: number of GPUs that compute, from that one on; a metric is then the largest of any of them.
-        sleep: waits so many seconds, in which threads of the program free their memory.
+    Of several GPUs, `count` from this number on among those that CUDA sees, a metric is the largest of any of them.
 
     Returns, all in bytes:
         `device_initial_memory`, `device_peak_memory`: memory that the device allocator had given out before the work,
@@ -59,15 +55,14 @@ def memory(
     earlier = program.peak_memory()
     peak_of_host = host_peak(work, proc)
     device_peak = program.peak_memory()
+    of_process = max(process_device_memories(device, number, count), key=lambda metric: metric.value or 0.0)
     if device_peak.value == earlier.value and earlier.value != device_initial.value:
         device_peak = dataclasses.replace(device_peak, at_most=True)
     metrics = {
         "device_initial_memory": device_initial,
         "device_peak_memory": device_peak,
         "program_memory": program.program_memory(),
-        "process_device_memory": max(
-            process_device_memories(device, number, count), key=lambda metric: metric.value or 0.0
-        ),
+        "process_device_memory": of_process,
         "host_initial_memory": host_initial,
         "host_peak_memory": peak_of_host,
     }
@@ -82,7 +77,12 @@ def memory(
 
 def host_peak(work: Callable[[], Any], proc: Path = _PROC) -> Metric:
     """The peak of the process's resident memory during some work, in bytes."""
-    not_reset = _reset_host_peak(proc)
+    not_reset = ""
+    try:
+        # 5 resets the peak resident set size (Linux, proc_pid_clear_refs(5)).
+        (proc / "clear_refs").write_text("5")
+    except OSError as error:
+        not_reset = f"the kernel does not let the peak be reset ({error.strerror})"
     work()
     return unavailable("VmHWM", not_reset) if not_reset else _resident(proc, "VmHWM")
 
@@ -93,15 +93,6 @@ def trim_heap() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     except (OSError, AttributeError):
         return  # another libc, whose allocator cannot be trimmed
-
-
-def _reset_host_peak(proc: Path) -> str | None:
-    try:
-        # 5 resets the peak resident set size (Linux, proc_pid_clear_refs(5)).
-        (proc / "clear_refs").write_text("5")
-    except OSError as error:
-        return f"the kernel does not let the peak be reset ({error.strerror})"
-    return None
 
 
 def _resident(proc: Path, field: str) -> Metric:
@@ -116,17 +107,12 @@ def _resident(proc: Path, field: str) -> Metric:
 
 def process_device_memories(device: str, number: int, count: int) -> list[Metric]:
     """The memory of this process on each of some GPUs, by the driver, or the reason why it is unavailable."""
-    return [_process_device_memory(device, number + index) for index in range(count)]
-
-
-def _process_device_memory(device: str, number: int) -> Metric:
-    source = "NVML, per process"
-    if device == "cpu":
-        return unavailable(source, "the program runs on the CPU")
-    gpu = nvml.find(number=number)
-    if isinstance(gpu, str):
-        return unavailable(source, gpu)
-    used = gpu.process_memory(os.getpid())
-    if used is None:
-        return unavailable(source, "the driver does not state it for this process")
-    return Metric(float(used), source)
+    source, metrics = "NVML, per process", []
+    for index in range(count):
+        gpu: nvml.Gpu | str = "the program runs on the CPU"
+        if device == "gpu":
+            gpu = nvml.find(number=number + index)
+        used = None if isinstance(gpu, str) else gpu.process_memory(os.getpid())
+        reason = gpu if isinstance(gpu, str) else "the driver does not state it for this process"
+        metrics.append(unavailable(source, reason) if used is None else Metric(float(used), source))
+    return metrics

@@ -6,6 +6,7 @@ An update is the change that the steps made to an array that does not begin at z
 shows how far rounding can change a correct program's results, and the caller makes its last step.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -30,12 +31,7 @@ class _Program(Stepping, Protocol):
 
 
 def of_own_steps(program: _Program, weights: Callable[[], Weights], precision: str) -> Iterator[dict[str, Any]]:
-    """Sketch the first steps from these weights.
-
-    Args:
-        program: compiled. This changes its state.
-        weights: returns the weights of the build.
-        precision: the workload's precision.
+    """Sketch the first steps of a compiled program from these weights of its build. This changes its state.
 
     Yields:
         First an empty dict, after which the caller makes a step; or the `reason` why there are no sketches. Then
@@ -85,12 +81,12 @@ def _results(program: _Program, metrics: Arrays, before: Mapping[str, Folded]) -
     values = _values(leaves)
     moments = {name: array for name, array in leaves.items() if name not in values}
     after = _by_role("updates", values)
-    updates = {role: subtracted(after[role], before[role]) for role in after.keys() & before.keys()}
+    updates = {role: _change(after[role], before[role]) for role in sorted(after.keys() & before.keys())}
     return {
         "metrics": fold("metrics", metrics, lengths=True),
         **_joined("moments", _by_role("moments", moments)),
         **_joined("state", _by_role("state", values)),
-        **_joined("updates", {role: _measured(folded) for role, folded in sorted(updates.items())}),
+        **_joined("updates", updates),
     }
 
 
@@ -118,6 +114,7 @@ def _joined(quantity: str, roles: Mapping[str, Folded]) -> dict[str, Folded]:
     return {quantity: Folded(names, slots, norms, None)}
 
 
-def _measured(folded: Folded) -> Folded:
+def _change(after: Folded, before: Folded) -> Folded:
     """A difference of folds, with its length as the slots estimate it."""
-    return Folded(folded.names, folded.slots, np.linalg.norm(folded.slots, axis=1), folded.size)
+    change = subtracted(after, before)
+    return dataclasses.replace(change, norms=np.linalg.norm(change.slots, axis=1))

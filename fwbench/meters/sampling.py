@@ -19,14 +19,9 @@ Place = tuple[str, str, int]
 
 
 def sampled(run: Callable[[], object], within: CodeType, seconds: float = SECONDS) -> dict[Place, float]:
-    """The seconds of a run that pass at each place.
+    """The seconds of a run that pass at each place in a function and in all that it calls.
 
-    Args:
-        run: called again and again until `seconds` have passed, at least once.
-        within: the function in which samples count, including all that it calls.
-
-    Raises:
-        ValueError: this is not the main thread.
+    It is run again and again until `seconds` have passed, at least once, in the main thread (else a ValueError).
     """
     times: dict[Place, float] = defaultdict(float)
     last = time.perf_counter()

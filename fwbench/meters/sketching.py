@@ -61,11 +61,7 @@ _LOSS_CHANGE, _GRADIENT_CHANGE = 2.0**-16, 2.0**-6
 
 
 def folded_output(program: Program, samples: int | None = None) -> dict[str, "Folded"]:
-    """Fold the output of the last call.
-
-    Args:
-        samples: number of the output's first samples to fold; None: all of it.
-    """
+    """Fold the output of the last call, or its first samples only."""
     return _all_folded({"output": program.output()[... if samples is None else slice(samples)]}, lengths=True)
 
 
@@ -83,11 +79,9 @@ def of_inference(
     before: dict[str, "Folded"] | None = None,
     exact: Exact | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Sketch the output of the last call.
+    """Sketch the output of the last call. This changes the program's weights.
 
     Args:
-        program: after a call. This changes its weights.
-        precision: the workload's precision.
         samples: as in `folded_output`.
         before: the output of the same batch before anything was timed.
         exact: returns the folded results of float64; None: they are unknown.
@@ -114,11 +108,7 @@ def of_inference(
 
 
 class _Steps:
-    """A program's training steps, and their results.
-
-    Attributes:
-        trained: names of the weights that steps train.
-    """
+    """A program's training steps, which train the weights named in `trained`, and their results."""
 
     def __init__(self, program: Program, weights: Iterable[str], mean: Callable[[float], float]) -> None:
         self._program, self._mean = program, mean
@@ -138,8 +128,7 @@ class _Steps:
     def results(self, loss: float, before: Mapping[str, Array], *, lengths: bool = False) -> dict[str, "Folded"]:
         """Fold the loss, gradients, updates and statistics of the step just made.
 
-        Args:
-            before: the weights before the step. If empty, the weights after it are folded, not their change.
+        Without weights `before` the step, those after it are folded, not their change.
         """
         after = self._program.weights()
         updates = Lazy(self.trained, lambda name: after[name] - before[name] if before else after[name])
@@ -155,12 +144,9 @@ def of_training(
     mean: Callable[[float], float] = float,
     exact: Exact | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Sketch the first training step from these weights.
+    """Sketch a compiled program's first training step from these weights of its build. This changes its state.
 
     Args:
-        program: compiled. This changes its state.
-        weights: returns the weights of the build.
-        precision: the workload's precision.
         mean: returns the mean of a value over all ranks.
         exact: as in `of_inference`.
 
@@ -215,11 +201,8 @@ def errors(folded: Mapping[str, "Folded"], exact: Mapping[str, "Folded"]) -> dic
     """The relative L2 distance of each quantity from its exact value, over all numbers of the quantity together.
 
     A quantity with at most `_FINE` numbers has its exact distance. A larger one has an estimate, whose standard
-    deviation is at most `1 / sqrt(2 * _FINE)`, 2.6 % of it.
-
-    Returns:
-        The distance of each quantity that both have, with the same names and sizes of arrays; NaN or infinity if a
-        number is not finite, or the exact quantity is zero.
+    deviation is at most `1 / sqrt(2 * _FINE)`, 2.6 % of it. Quantities that both have, with the same names and sizes of
+    arrays, are compared; NaN or infinity if a number is not finite, or the exact quantity is zero.
     """
     alike = (
         (name, one, other)
@@ -246,11 +229,9 @@ def moved_weights(weights: Mapping[str, Array], precision: str) -> Mapping[str, 
 
 @dataclass(frozen=True)
 class Folded:
-    """Groups of arrays, each in `_FINE` slots, that can be written to a file and read again.
+    """Groups of arrays, each in `_FINE` slots, and the length of each group; NaN if lengths were not asked for.
 
-    Attributes:
-        norms: length of each group; NaN if `lengths` was false.
-        size: count of numbers of a single array; None for arrays by name.
+    The `size` is the count of numbers of a single array, and None for arrays by name.
     """
 
     names: tuple[str, ...]
@@ -293,11 +274,7 @@ def subtracted(one: Folded, other: Folded) -> Folded:
 
 @np.errstate(invalid="ignore", over="ignore")
 def sketches_of(results: Mapping[str, Folded], others: Sequence[Mapping[str, Folded]]) -> dict[str, Any]:
-    """A sketch of each result, as JSON.
-
-    Args:
-        others: results of other runs; a group's movement is its largest distance to any of them.
-    """
+    """A sketch of each result, as JSON; a group's movement is its largest distance to any other run's result."""
     sketches = {}
     for name, folded in results.items():
         distances = [_distances(results, other, name) for other in others if name in other]
@@ -325,7 +302,8 @@ def fold(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -> F
     @np.errstate(invalid="ignore", over="ignore")
     def folded(name: str) -> tuple[NDArray[np.float64], float]:
         array = arrays[name].ravel()
-        return _slots(name, array), _square(array) if lengths else np.nan
+        square = float(np.einsum("i,i->", array, array, dtype=np.float64)) if lengths else np.nan
+        return _slots(name, array), square
 
     # Slots and squares add up: those of two groups together are the sum of each one's.
     slots, squares = np.zeros((len(parts), _FINE)), np.zeros(len(parts))
@@ -335,11 +313,6 @@ def fold(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -> F
             slots[number] += by_name[name][0]
             squares[number] += by_name[name][1]
     return Folded(names, slots, np.sqrt(squares), size)
-
-
-def _square(flat: Array) -> float:
-    """The sum of squares, in float64."""
-    return float(np.einsum("i,i->", flat, flat, dtype=np.float64))
 
 
 def _slots(name: str, flat: Array) -> NDArray[np.float64]:

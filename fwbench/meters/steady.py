@@ -22,11 +22,7 @@ _IN_A_ROW = 3
 
 
 class Start:
-    """Compiles a program and makes its first calls one by one; the time between them does not count.
-
-    Args:
-        clock: returns seconds.
-    """
+    """Compiles a program and makes its first calls one by one; the time between them does not count."""
 
     def __init__(self, program: Program, clock: Clock) -> None:
         self._program = program
@@ -44,11 +40,7 @@ class Start:
         return times
 
     def call(self) -> float:
-        """Make a call and wait for it.
-
-        Returns:
-            The seconds that it took.
-        """
+        """Make a call and wait for it; return the seconds that it took."""
         before = self._program.compilations()
         begun = self._clock()
         self._program.step()
@@ -65,11 +57,8 @@ class Start:
         """Seconds from the start of compiling to the end of the first steady call.
 
         A call is steady if it and the next two take at most twice the median latency, and neither they nor any later
-        call before the latency pass compile anything.
-
-        Args:
-            passes: seconds of the calls of each latency pass, in order. They follow the calls made here; the last pass
-                gives the median.
+        call before the latency pass compile anything. The latency passes, seconds of calls in order, follow the calls
+        made here; the last pass gives the median.
         """
         limit = _FACTOR * statistics.median(passes[-1])
         calls = self._calls if len(self._calls) == MAX_ROUNDS else [*self._calls, *itertools.chain(*passes)]

@@ -12,12 +12,7 @@ _MOST_CALLS = 1000
 
 
 def queue_depth(latency: float, window: float) -> int:
-    """The number of calls to enqueue before a wait, so that they fill the window.
-
-    Args:
-        latency: seconds of one call.
-        window: seconds.
-    """
+    """The number of calls of `latency` seconds to enqueue before a wait, so that they fill the window, in seconds."""
     return min(_MOST_CALLS, max(2, math.ceil(window / max(latency, 1e-9))))
 
 
@@ -25,7 +20,6 @@ class Queued(NamedTuple):
     """Calls that were pipelined.
 
     Attributes:
-        calls: number of calls.
         depth: number of calls enqueued before each wait.
         elapsed: seconds of the calls.
         seconds: from the first call to the end of the last, including the time in which ranks agreed to go on.
@@ -47,15 +41,7 @@ class Queued(NamedTuple):
 
 
 def queued(program: Program, depth: int, window: float, clock: Clock, lap: Lap = lambda calls: None) -> Queued:
-    """Pipeline calls and wait once, over and over until the window is full.
-
-    Args:
-        program: compiled and warm.
-        depth: calls enqueued before each wait (`queue_depth`).
-        window: fewest seconds to measure for; at least `depth` calls are made in any case.
-        clock: returns seconds.
-        lap: called after each wait.
-    """
+    """Pipeline calls and wait once for each `depth` of them, over and over until the window, in seconds, is full."""
     step, wait = program.step, program.wait
     done, elapsed = 0, 0.0
     lap(0)

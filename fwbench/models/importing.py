@@ -22,11 +22,7 @@ class ModelError(Exception):
 
 
 def split(path: str) -> tuple[str, str]:
-    """Module and name of an import path.
-
-    Raises:
-        ValueError: it is no import path.
-    """
+    """Module and name of an import path, or a ValueError if it is none."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise ValueError(f"{path!r} is no import path: write it as package.module:name")
@@ -34,24 +30,17 @@ def split(path: str) -> tuple[str, str]:
 
 
 def load(path: str) -> Any:
-    """Import the object that a path names.
-
-    Raises:
-        ModelError: there is no such module or name in it, or importing the module raised an error.
-    """
+    """Import the object that a path names; a ModelError says what is missing, or what the module has raised."""
     module, name = split(path)
     try:
         imported: Any = importlib.import_module(module)
-    except ImportError as error:
-        missing = error.name and (module == error.name or module.startswith(f"{error.name}."))
-        if isinstance(error, ModuleNotFoundError) and missing:
+    # A module may raise what ends a process, as by `sys.exit()`. Ctrl-C is not among it: it ends a worker outright.
+    except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
             raise ModelError(
                 f"there is no module {error.name!r}, which {path!r} names: it is looked for in pytest's root folder, "
                 "in the folders of its `pythonpath` setting, and among the installed packages"
             ) from None
-        raise ModelError(f"importing {module!r} failed: {described(error)}") from error
-    # A module may raise what ends a process, as by `sys.exit()`. Ctrl-C is not among it: it ends a worker outright.
-    except BaseException as error:
         raise ModelError(f"importing {module!r} failed: {described(error)}") from error
     for part in name.split("."):
         if not hasattr(imported, part):

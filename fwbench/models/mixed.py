@@ -20,8 +20,7 @@ Batch = dict[str, NDArray[Any]]
 def batches(model: Model, workload: Workload) -> list[Batch]:
     """The batches of a call, in order, each from the same seed; padding is zeros.
 
-    Args:
-        model: as a lane runs it (`fwbench.models.project.complete`), as in `together`.
+    As in `together`, the model is as a lane runs it (`fwbench.models.project.complete`).
     """
     drawn = []
     for one, (size, room) in zip(workload.each, _rooms(model, workload), strict=True):

@@ -288,11 +288,7 @@ class Model:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """A sample's shape in the model's only input, at its axes' first values; images are (height, width, channels).
-
-        Raises:
-            ValueError: the model has several inputs.
-        """
+        """A sample's shape in the only input, at the axes' first values; images are (height, width, channels)."""
         if len(self.inputs) > 1:
             raise ValueError(f"{self.name} has several inputs: {', '.join(self.inputs)}")
         return next(iter(self.inputs.values())).sizes(self.sizes())

@@ -24,11 +24,7 @@ def path(model: Model) -> Path:
 
 
 def load(model: Model) -> dict[str, NDArray[np.float32]]:
-    """Read the weights in canonical form.
-
-    Raises:
-        FileNotFoundError: they have not been fetched; the sentence says how.
-    """
+    """Read the weights in canonical form; a FileNotFoundError says how they are fetched."""
     from safetensors.numpy import load_file
 
     if not path(model).is_file():
@@ -41,11 +37,7 @@ def load(model: Model) -> dict[str, NDArray[np.float32]]:
 
 
 def save(model: Model, weights: Mapping[str, NDArray[Any]]) -> Path:
-    """Store the weights in their file, which appears whole or not at all.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Store the weights in their file, which appears whole or not at all."""
     from safetensors import numpy as safetensors
 
     target = path(model)

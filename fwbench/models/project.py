@@ -12,12 +12,9 @@ from fwbench.record import lanes
 
 @dataclass(frozen=True)
 class Project:
-    """The user's project.
+    """The user's project: pytest's root folder, the folders in which workers look for modules first, and its models.
 
-    Attributes:
-        root: pytest's root folder.
-        path: the folders in which workers look for the user's modules, before all others.
-        models: by name: those of the catalog, and those that the collected tests name.
+    These are by name those of the catalog, and those that the collected tests name.
     """
 
     root: Path
@@ -25,11 +22,7 @@ class Project:
     models: dict[str, Model] = field(default_factory=lambda: dict(CATALOG))
 
     def add(self, models: Sequence[Model]) -> None:
-        """Make models known.
-
-        Raises:
-            ValueError: another model has the same name.
-        """
+        """Make models known; a second one with a known name raises a ValueError."""
         for model in models:
             known = self.models.setdefault(model.name, model)
             if known != model:

@@ -55,13 +55,9 @@ def part(model: Model, batch: Mapping[str, Any], steps: slice) -> dict[str, Any]
 
 
 def empty(model: Model, framework: str, batch_size: int, chosen: Mapping[str, int]) -> Any:
-    """The empty state of a batch, as the model's own function makes it.
+    """The empty state of a batch, as the model's own function makes it for these axes; a ModelError if it cannot.
 
-    Args:
-        chosen: the model's axes, the sequence's with room for all steps that the state is to hold.
-
-    Raises:
-        ModelError: the function cannot be imported, or it failed.
+    The sequence's axis has room for all steps that the state is to hold.
     """
     if framework not in model.state:
         raise ModelError(f"{model.name} has a state, and names none in {framework}: add {framework!r} to state")
@@ -76,11 +72,7 @@ def empty(model: Model, framework: str, batch_size: int, chosen: Mapping[str, in
 
 
 def divided(model: Model, framework: str, returned: Any) -> tuple[Any, Any]:
-    """The output and the state in what a network's call with a state returned.
-
-    Raises:
-        ModelError: the network returned no pair.
-    """
+    """The output and the state in what a network's call with a state returned; a ModelError if that is no pair."""
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise ModelError(
             f"{model.name} has a state, so its network in {framework} returns the pair (output, state), and not an "

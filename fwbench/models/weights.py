@@ -40,11 +40,7 @@ Weights = dict[str, NDArray[np.float32]]
 
 
 class Lazy(Mapping[str, NDArray[Any]]):
-    """Arrays that are computed one by one when they are read: to allocate all of them at once takes a second.
-
-    Args:
-        make: computes an array by its name.
-    """
+    """Arrays that are made by name when they are read: to allocate all of them at once takes a second."""
 
     def __init__(self, names: Collection[str], make: Callable[[str], NDArray[Any]]) -> None:
         self._names, self._make = names, make
@@ -62,16 +58,10 @@ class Lazy(Mapping[str, NDArray[Any]]):
 def draw(
     model: Model, shapes: Mapping[str, Shape], seed: int, batch_norm_scale: Mapping[str, float] | None = None
 ) -> Weights:
-    """Draw the canonical weights.
+    """Draw the canonical weights by the model's rules: a float32 array for each canonical name and shape.
 
     Args:
-        model: whose initialisation rules apply.
-        shapes: canonical name to canonical shape, as a framework's network states them.
-        seed: any non-negative integer.
         batch_norm_scale: second moment of each batch normalisation's input by layer; default: the calibrated ones.
-
-    Returns:
-        The float32 array of each name.
     """
     scale = _calibrated().get(model.name, {}) if batch_norm_scale is None else batch_norm_scale
     # Threads keep the memory that they allocate, so the arrays are allocated here.
@@ -122,13 +112,10 @@ def perturbed(weights: Mapping[str, NDArray[np.float32]], seed: int) -> Weights:
 
 
 def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int, initial: str | None = None) -> Weights:
-    """The weights from which every framework starts.
+    """The weights from which every framework starts: drawn, or torchvision's published ones (`pretrained`).
 
-    Args:
-        source: `drawn`, or `pretrained` for torchvision's published ones.
-        model, shapes, seed: as for `draw`.
-        initial: a file of NumPy's with the values that the reference's constructor sets, which then take the place of
-            drawn ones. None: `draw`, whose rules are torchvision's for the suite's own models.
+    In place of drawn ones stand the values that the reference's constructor sets, if `initial`, a file of NumPy's, has
+    them. Without it `draw` has torchvision's rules, for the suite's own models.
 
     Raises:
         FileNotFoundError: the pretrained weights are not on this machine; the sentence says how to get them.

@@ -8,7 +8,6 @@ from fwbench import units
 from fwbench.machine import oom
 from fwbench.machine.oom import Kills
 from fwbench.record.measurement import Failure, Measurement
-from fwbench.record.workload import Workload
 
 # Written to standard error by C++ and by the compiler below XLA, where no exception can end the process.
 _LAST_WORDS = ("std::bad_alloc", "LLVM ERROR: out of memory")
@@ -17,12 +16,7 @@ OPTION = "--fwbench-set fit_batch=true"
 
 
 def told(said: str, asked: int | None) -> str:
-    """One sentence for a lack of memory.
-
-    Args:
-        said: what the exception said.
-        asked: bytes that were requested; None: unknown.
-    """
+    """One sentence for a lack of memory: what the exception said, and how many bytes were asked for, if known."""
     wanted = "" if asked is None else f" when {units.size(asked)} were asked for"
     return f"memory ran out{wanted} ({said})"
 
@@ -40,10 +34,7 @@ def explained(failure: Failure, before: Kills | None) -> Failure:
     """Recognise a crash for lack of memory by the process's last words and the kernel's counter.
 
     A process that SIGKILL ends says nothing. The kernel counts the processes that it kills for lack of memory; if its
-    counter did not move, somebody else sent the signal.
-
-    Args:
-        before: the counter when the process was started.
+    counter has not moved since `before`, when the process was started, somebody else sent the signal.
     """
     if failure.kind == "crashed" and (words := next((each for each in _LAST_WORDS if each in failure.detail), None)):
         return dataclasses.replace(
@@ -60,18 +51,3 @@ def explained(failure: Failure, before: Kills | None) -> Failure:
     else:
         why = f", and not by the kernel for lack of memory (oom_kill in {after.source} stayed {after.count})"
     return dataclasses.replace(failure, kind=kind, message=f"{failure.message}{why}")
-
-
-def advised(failure: Failure, workload: Workload) -> Failure:
-    """Add the next step to a failure for lack of memory, if there is a smaller batch."""
-    if workload.halved() is None:
-        return failure
-    step = f"choose a smaller batch than {workload.batch_size}, or let {OPTION} halve it until it fits"
-    return dataclasses.replace(failure, message=f"{failure.message}; {step}")
-
-
-def unfitting(failure: Failure, unfit: tuple[int, ...]) -> Failure:
-    """The last failure, with a sentence that no batch fitted."""
-    sizes = ", ".join(map(str, unfit))
-    said = f"no batch fits into memory, of those that were tried ({sizes})" if len(unfit) > 1 else "no smaller batch"
-    return dataclasses.replace(failure, message=f"{said}; at batch {unfit[-1]}: {failure.message}")

@@ -22,13 +22,10 @@ def unlike(names: Sequence[str]) -> Failure:
 
 
 class Texts:
-    """The text of each file, by digest, as it was when the run began.
+    """The text of each file, by digest and its name in the folder `root`, as it was when the run began.
 
     In a git repository the text of every file is known: files that differ from the commit are digested now, and git
     finds later changes of all others. Elsewhere the text of a module that the first process has read stands for it.
-
-    Args:
-        root: the folder that the files' names are relative to.
     """
 
     def __init__(self, root: Path) -> None:
@@ -37,11 +34,7 @@ class Texts:
         self._known = {name: found for name in self._differing() if (found := present(str(root / name)))}
 
     def unlike(self, sources: Mapping[str, str]) -> list[str]:
-        """The names of the files of which a process has read another text.
-
-        Args:
-            sources: digests of the files that the process has read, by name.
-        """
+        """The names of the files of which a process has read another text, by the digests of what it has read."""
         known = {name: read for name, read in sources.items() if name in self._known}
         new = {name: read for name, read in sources.items() if name not in known}
         differing = {name for name, read in known.items() if self._known[name] != read}

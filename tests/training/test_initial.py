@@ -13,7 +13,7 @@ from fwbench.models import Model, inputs
 from fwbench.models.weights import canonical, digest
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
-from fwbench.worker.process.initial import save
+from fwbench.worker.process.writing import write
 
 FOLDER = str(Path(__file__).parent)
 DECAY = Model("decay", torch="torch_networks:Decay", jax="own_jax:Decay", inputs=inputs.normal(16))
@@ -25,15 +25,15 @@ def written(monkeypatch, tmp_path):
     """The file that a lane's worker writes."""
     monkeypatch.setattr(sys, "path", sys.path[:])
 
-    def write(lane, model=DECAY, seed=0):
+    def made(lane, model=DECAY, seed=0):
         workload = Workload(lane, model.name, seed=seed)
         file = str(tmp_path / f"{lane}-{seed}.npz")
         job = {"workload": workload.to_json(), "model": model.to_json(), "path": [FOLDER], "save": file}
-        found = save(OWN[lane], job)
+        found = write(OWN[lane], job)
         assert found.failure is None, found.failure
         return file
 
-    return write
+    return made
 
 
 def start(lane, file, seed=0):

@@ -301,7 +301,9 @@ def test_all_that_nvml_answers_is_told_errors_included(nvml_stub):
     # Of what the library lacks, that it does.
     assert "Function Not Found" in first["DisplayActive"]
     # Each query that is read elsewhere is among them.
-    read = set(re.findall(r"pynvml\.nvmlDeviceGet(\w+)", Path(machine_nvml.__file__).read_text()))
+    read = set(
+        re.findall(r"(?:nvmlDeviceGet|(?:ask|_told|_processes)\(\")(\w+)", Path(machine_nvml.__file__).read_text())
+    )
     handles = {name for name in read if "Handle" in name or name in ("Count", "UUID")}
     assert read - handles - first.keys() == set()
     silent = told(nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED), "print(json.dumps(nvml.answers()))")

@@ -37,10 +37,7 @@ class SilentError(UserError):
 
 
 def ask(python: str, question: str) -> Any:
-    """The answer of an interpreter to a question, whatever else it prints before or after.
-
-    Args:
-        question: code that assigns JSON primitives to `answer`.
+    """The answer of an interpreter to code that assigns JSON primitives to `answer`, whatever else it prints.
 
     Raises:
         SilentError: it gave none in time.
@@ -54,13 +51,9 @@ def ask(python: str, question: str) -> Any:
 def answer(command: Sequence[str], key: str, deadline: float, unknown: str) -> dict[str, Any]:
     """The first message with this key that a process sends, whatever else it prints.
 
-    Args:
-        deadline: seconds that it has.
-        unknown: the beginning of an error's sentence, on what is not known without the answer.
-
     Raises:
-        SilentError: it sent none in time.
-        UserError: it cannot be started, or ends without one.
+        SilentError: it sent none within `deadline` seconds.
+        UserError: it cannot be started, or ends without one; `unknown` begins the sentence.
     """
     try:
         channel = Channel(command, os.environ)
@@ -91,12 +84,7 @@ def answer(command: Sequence[str], key: str, deadline: float, unknown: str) -> d
 def run(
     command: Sequence[str], deadline: float, *, given: str = "", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program to its end.
-
-    Args:
-        deadline: seconds that it has; then it is killed.
-        given: its standard input.
-        environment: its environment; None: this process's.
+    """Run a program with this standard input and environment (None: this process's); kill it after `deadline` seconds.
 
     Raises:
         SilentError: it did not end in time.

@@ -77,8 +77,10 @@ class Channel:
             if advice := exhausted(error):
                 raise UserError(f"no process can be started ({error.strerror}): {advice}") from None
             raise
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
+        self._stdin, self._outputs = self._process.stdin, (self._process.stdout, self._process.stderr)
         self._stdout = self._process.stdout.fileno()
         self._stderr: int | None = self._process.stderr.fileno()
         os.set_blocking(self._stderr, False)
@@ -101,17 +103,14 @@ class Channel:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message. If the process has ended, waiting for the answer shows it."""
-        assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
+            self._stdin.write(json.dumps(message).encode() + b"\n")
+            self._stdin.flush()
 
     def receive(self, deadline: float) -> dict[str, Any] | None:
         """The next message, or None when the process has closed its end.
 
-        Raises:
-            TimeoutError: no message came before the deadline (in `time.monotonic` seconds).
-            GarbledError: something else came.
+        TimeoutError: none came before the deadline (in `time.monotonic` seconds). GarbledError: something else came.
         """
         while (line := self._line(deadline)) is not None:
             if line:
@@ -175,11 +174,7 @@ class Channel:
         return self._length
 
     def stacks(self, pid: int | None = None) -> "Stacks":
-        """Ask the process, or its job, by a signal for the stacks of its threads.
-
-        Args:
-            pid: another process that writes to the same standard error; None: this channel's process.
-        """
+        """Ask the process, or `pid`, which has the same standard error, by a signal for the stacks of its threads."""
         self._listen()
         if sys.platform != "win32":
             with suppress(ProcessLookupError):
@@ -210,18 +205,11 @@ class Channel:
                 os.kill(pid, signal.SIGKILL)
 
     def close(self, patience: float = _ENDS) -> None:
-        """Close the pipe, which asks the process to end; kill it and all that it has started if it does not.
-
-        Args:
-            patience: seconds for it to end by itself.
-        """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
+        """Close the pipe; kill the process and all that it has started if it does not end within `patience` seconds."""
         try:
             # The process may have ended before it read our last message.
             with suppress(BrokenPipeError):
-                self._process.stdin.close()
+                self._stdin.close()
             if self._process.wait(timeout=patience):
                 # A process that was killed could not end what it had started.
                 self.kill()
@@ -238,16 +226,13 @@ class Channel:
             # A process that waits in the kernel ends when the kernel releases it.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_ENDS)
-            self._process.stdout.close()
-            self._process.stderr.close()
+            for output in self._outputs:
+                output.close()
             self._stderr = None
 
 
 class Stacks:
-    """The stacks of a process's threads.
-
-    Args:
-        lines: faulthandler's.
+    """The stacks of a process's threads, made of faulthandler's lines.
 
     Attributes:
         place: the innermost frame of the main thread, as in `in f (file.py, line 3)`; empty if it was not reported.

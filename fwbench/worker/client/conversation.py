@@ -11,18 +11,13 @@ from fwbench.worker.client.channel import Channel, GarbledError
 
 
 class Conversation:
-    """A process's messages about one job.
+    """A process's messages about one job, which begins at the position `start` in standard error.
 
-    Args:
-        channel: to the process.
-        who: the process, as a sentence names it.
-        tell: called with each stage as it begins.
-        start: the position in standard error at which the job begins.
+    Sentences name the process `who`, and `tell` is called with each stage as it begins.
 
     Attributes:
         stage: the stage that began last; None: none has begun.
-        asked: when the conversation began.
-        started: when the process reported that it had begun the job; None: it has not yet.
+        asked, started: when the conversation began, and when the process reported that it had begun the job, if it has.
         code: the exit code of the process; None: it has not ended.
     """
 
@@ -41,9 +36,7 @@ class Conversation:
     def receive(self, deadline: float, limit: float) -> dict[str, Any] | Failure:
         """The next message that is no stage, or the failure of a process that is late, sends garbage or has ended.
 
-        Args:
-            deadline: in `time.monotonic` seconds.
-            limit: the seconds until the deadline, which the failure's sentence states.
+        `deadline` is in `time.monotonic` seconds; a failure states `limit`, the seconds until then.
         """
         while True:
             try:
@@ -75,20 +68,12 @@ class Conversation:
         return Failure("timed_out", sentence, self.stage, "\n".join(filter(None, (said.strip(), stacks.text))))
 
     def died(self, code: int, who: str = "") -> Failure:
-        """Describe a process that has ended with this exit code before it had a result.
-
-        Args:
-            who: the process, as a sentence names it; empty: as this conversation names it.
-        """
+        """Describe a process that has ended with this exit code before it had a result; sentences name it `who`."""
         self.code = code
         return crashed(code, self.stage, self.said(), who or self._who)
 
     def timed(self, measurement: Measurement, waited: float = 0.0) -> Measurement:
-        """The measurement that has arrived, with the time that the process boundary took.
-
-        Args:
-            waited: seconds that the job waited before this conversation began.
-        """
+        """The measurement that has arrived, with the seconds that the process boundary took, `waited` included."""
         overhead = waited + time.monotonic() - self.asked - sum(measurement.stages.values())
         start = None if self.started is None else self.started - self.asked
         return dataclasses.replace(measurement, overhead_s=overhead, start_s=start)

@@ -23,11 +23,7 @@ def compilers_fault(failure: Failure) -> bool:
 
 
 def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Flags]:
-    """Combinations of a lane's fallback flags, each longer than the last, without flags unknown to its framework.
-
-    Args:
-        variables: the environment of the lane's processes.
-    """
+    """Combinations of a lane's fallback flags, each longer than the last, of those that its framework knows."""
     taken: Flags = ()
     for flag in lane.fallback:
         if _known(lane, python, added(variables, (flag,))):
@@ -46,11 +42,6 @@ def added(variables: Mapping[str, str], flags: Flags) -> dict[str, str]:
 def stated(flags: Flags) -> str:
     """Fallback flags as a shell would set them, `NAME=value value`."""
     return " ".join(f"{name}={value}" for name, value in added({}, flags).items())
-
-
-def again(flags: Flags) -> str:
-    """Half a sentence about a second attempt."""
-    return f"it was run again with {stated(flags)}"
 
 
 def _known(lane: Lane, python: str, variables: Mapping[str, str]) -> bool:

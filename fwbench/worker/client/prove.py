@@ -36,16 +36,10 @@ def prove(
     *,
     pythons: Mapping[str, str] | None = None,
 ) -> Proved:
-    """Prove a framework's network against the model's reference, and keep the proof.
+    """Prove a framework's network against the model's reference, and keep the proof among the project's records.
 
-    Args:
-        candidate: another framework of the model than its reference.
-        project: holds the user's modules, and keeps the proof among its records.
-        tell: called with the name of each comparison as it begins.
-        pythons: interpreter by framework, for frameworks that do not run under this one.
-
-    Returns:
-        The proof, in state `proved` or `failed`.
+    The proof is in the state `proved` or `failed`. Frameworks that do not run under this interpreter have theirs in
+    `pythons`, and `tell` is called with the name of each comparison as it begins.
 
     Raises:
         UserError: there can be no proof (a network cannot be built, or the process died), or the proof cannot be
@@ -80,11 +74,6 @@ def prove(
     if "unavailable" in answer:
         raise UserError(f"{no_proof}: {answer['unavailable']}")
     proved = Proved.from_json(answer["proved"])
-    _keep(proved, kept)
-    return proved
-
-
-def _keep(proved: Proved, kept: Path) -> None:
     try:
         store.write(proved, kept)
     except OSError as error:
@@ -92,16 +81,15 @@ def _keep(proved: Proved, kept: Path) -> None:
             f"{proved.model}: {proved.candidate} is {proved.state}, but {error.filename} cannot be written "
             f"({error.strerror}): make room there, and prove it again"
         ) from None
+    return proved
 
 
 def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_proof: str) -> dict[str, Any]:
     """The last answer of the process that proves.
 
-    Args:
-        no_proof: the beginning of the sentence if there is no answer.
-
     Raises:
-        UserError: the process died, sent something else than messages, or was not done after `deadline` seconds.
+        UserError: the process died, sent something else than messages, or was not done after `deadline` seconds; the
+            sentence begins with `no_proof`.
     """
     conversation = Conversation(channel, "its process", tell)
     answer = conversation.receive(conversation.asked + deadline, deadline)
@@ -115,11 +103,7 @@ def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_p
 
 
 def interpreter(model: Model, candidate: str, pythons: Mapping[str, str]) -> str:
-    """The interpreter that proves: the candidate's, as its versions are proved; else the reference's; else this one.
-
-    Args:
-        pythons: as for `prove`.
-    """
+    """The interpreter that proves: the candidate's, as its versions are proved; else the reference's; else this one."""
     return pythons.get(candidate) or pythons.get(model.reference) or sys.executable
 
 

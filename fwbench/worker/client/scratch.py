@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import sys
 import tempfile
 import weakref
@@ -24,13 +23,8 @@ class Scratch:
     """A new folder in the system's folder for temporary files; it belongs to this process and ends with it.
 
     While the process lives it holds a lock on the folder. So a folder of fwbench's without a lock belonged to a dead
-    process, and whoever makes another folder removes it.
-
-    Attributes:
-        path: the folder's path, without symbolic links.
-
-    Raises:
-        UserError: it cannot be made.
+    process, and whoever makes another folder removes it. The folder's `path` is without symbolic links; if it cannot be
+    made, a UserError says why.
     """
 
     def __init__(self) -> None:
@@ -62,8 +56,10 @@ def clear() -> None:
             try:
                 if os.fstat(lock).st_uid == os.getuid():
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _check_owner(lock)
-                    _remove(path)
+                    # Without its owner's note the folder is not fwbench's.
+                    if not (path / _OWNER).is_symlink():
+                        json.loads(files.read(path / _OWNER, 1 << 16))
+                        _remove(path)
             finally:
                 os.close(lock)
 
@@ -92,21 +88,6 @@ def _made(owner: str) -> tuple[Path, int]:
             os.close(lock)
         raise
     return path, lock
-
-
-def _check_owner(folder: int) -> None:
-    """Look for the note that a folder's owner has left.
-
-    Raises:
-        OSError, ValueError: the folder is not fwbench's.
-    """
-    file = os.open(_OWNER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ValueError(_OWNER)
-        json.loads(os.read(file, 1 << 16))
-    finally:
-        os.close(file)
 
 
 def _close(path: Path, owner: int, lock: int) -> None:

@@ -26,14 +26,9 @@ KILL_DEADLINE = 10.0
 
 
 class Server:
-    """A fork server, which takes one job after another.
+    """A fork server, which takes one job after another through its `channel`, with the fwbench in the folder `package`.
 
-    Args:
-        compiled: a folder that collects the outputs of jobs' compilers; None: each job removes its own.
-        package: the folder of its fwbench.
-
-    Attributes:
-        channel: to its process.
+    The folder `compiled` collects the outputs of jobs' compilers; without it each job removes its own.
 
     Raises:
         OSError: the interpreter cannot be started.
@@ -79,8 +74,7 @@ class Server:
     ) -> Measurement:
         """Run a workload's job until its record arrives; kill it at the protocol's deadline.
 
-        Args:
-            waited: seconds that this job has waited for the previous job's worker to end; they count as overhead.
+        The seconds `waited` for the previous job's worker to end count as overhead.
         """
         try:
             if isinstance(answer := self.ready(), Failure):
@@ -92,8 +86,8 @@ class Server:
             measurement = self._converse({**job, "caches": self._caches is not None}, workload, tell, waited)
             if self._caches and self._compiled:
                 made = self._caches.path / "compiled"
-                if measurement.failure is None:
-                    _move(made, self._compiled)
+                if measurement.failure is None and made.is_dir():
+                    shutil.copytree(made, self._compiled, copy_function=shutil.move, dirs_exist_ok=True)
                 # The next job's compilers must find empty caches.
                 shutil.rmtree(made, ignore_errors=True)
             return measurement
@@ -189,11 +183,3 @@ class Server:
         self._scratch.close()
         if self._caches:
             self._caches.close()
-
-
-def _move(made: Path, into: Path) -> None:
-    """Move all files of a folder to the same places in another folder."""
-    for path in [path for path in made.rglob("*") if path.is_file()]:
-        target = into / path.relative_to(made)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(path, target)

@@ -41,11 +41,7 @@ _FILES = 64
 
 
 def require_files() -> None:
-    """See that a run's process may open its files.
-
-    Raises:
-        UserError: it may not.
-    """
+    """See that a run's process may open its files, or raise a UserError."""
     if sys.platform != "win32":
         import resource
 
@@ -70,9 +66,8 @@ def environment(
 ) -> dict[str, str]:
     """The environment of a lane's worker: one thread count for every library, a stable allocator, the lane's own.
 
-    Args:
-        threads: the number that all processes of a workload share.
-        devices: how many of this host's devices the workload uses; None: a launcher has shown this process its own.
+    All processes of a workload share the threads, and use so many of this host's devices; None: a launcher has shown
+    this process its own.
     """
     # With a git hook's variables, code that asks git would see the hook's repository on every side.
     variables = git.unbound(base)

@@ -25,11 +25,12 @@ from fwbench.record.measurement import FALLBACK, WAITING, Failure, Measurement
 from fwbench.record.storage import PROOFS
 from fwbench.record.workload import FORWARD, LOWER, STATEFUL, Workload
 from fwbench.suite.profiles import Protocol
-from fwbench.worker.client.fallback import Flags, added, again, compilers_fault, milder, stated
+from fwbench.worker.client.fallback import Flags, added, compilers_fault, milder, stated
+from fwbench.worker.client.ladder import Ladder
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import Server
 from fwbench.worker.client.starting import LAUNCHER, RANK, allocated, command, environment
-from fwbench.worker.memory import advised, unfitting, watched
+from fwbench.worker.memory import watched
 from fwbench.worker.ranks.client import Launched
 from fwbench.worker.ranks.star import COORDINATOR, DEADLINE, JOB, KEY, free_port
 
@@ -41,9 +42,7 @@ class Workers:
 
     Args:
         machine: gives the CPUs and the thread count, the same for every lane.
-        device: `cpu` or `gpu`.
         pythons: interpreter of a framework's workers; default: this one.
-        project: whose models are measured.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         patience: seconds that measurements may wait in all for other load to end.
         facts: the folder of facts about machines from earlier runs, to which this run adds; None: this run's facts end
@@ -74,17 +73,12 @@ class Workers:
         self._project = project
         self._device = device
         self._pythons = pythons
-        self._fit_batch = fit_batch
+        self._ladder = Ladder(lambda lane: milder(lane, self._python(lane), self._variables(lane)), fit_batch=fit_batch)
         self._servers: dict[str, Server] = {}
         self._compiled, self._keep = compiled, keep
         self._patience = patience
         self._facts = facts
         self._run = uuid.uuid4().hex
-        # The fallback flags that each lane's interpreter knows; those that a workload needed, with the reason.
-        self._ladders: dict[str, list[Flags]] = {}
-        self._needed: dict[Workload, tuple[Flags, str]] = {}
-        # The batch sizes of each workload that did not fit into memory.
-        self._unfit: dict[Workload, tuple[int, ...]] = {}
         # Files with models' initial values, by a workload with only the fields that these values depend on.
         self._starts: dict[Workload, str | None] = {}
         self._lowers = lowers
@@ -98,35 +92,26 @@ class Workers:
         If a lane crashes or its compiler fails on a GPU, it runs again with ever more of its fallback flags until
         neither happens. The record then says in `after_crash` how the first attempt failed and what was changed.
         If memory runs out and the batch may be halved, a smaller workload than was asked for is measured; `unfit`
-        names the batches that did not fit.
-
-        A workload's later processes begin with the flags and batch that an earlier process needed, or they would be no
-        replicates. Other workloads begin without flags: these slow programs, and one crash says nothing about another.
+        names the batches that did not fit. A workload's later processes begin with these flags and this batch.
         """
-        unfit = self._unfit.get(workload, ())
         while True:
-            tried = workload.fitted(unfit)
-            measurement = self._attempt(tried, protocol, tell)
+            unfit = self._ladder.unfit(workload)
+            measurement = self._attempt(workload.fitted(unfit), protocol, tell)
             self._patience = max(0.0, self._patience - measurement.stages.get(WAITING, 0.0))
-            if measurement.failure is None or measurement.failure.kind != "out_of_memory":
+            failure = measurement.failure
+            if failure is None or failure.kind != "out_of_memory":
                 return dataclasses.replace(measurement, unfit=unfit)
-            if not self._fit_batch:
-                return dataclasses.replace(measurement, failure=advised(measurement.failure, tried))
-            unfit = (*unfit, tried.batch_size)
-            smaller = tried.halved()
-            if smaller is None:
-                failure = unfitting(measurement.failure, unfit)
+            if not self._ladder.shrink(workload, failure):
+                failure, unfit = self._ladder.advised(workload, failure), self._ladder.tried(workload)
                 return dataclasses.replace(measurement, workload=workload, unfit=unfit, failure=failure)
-            self._unfit[workload] = unfit
-            tell(f"out of memory, again with batch {smaller.batch_size}")
+            smaller = workload.fitted(self._ladder.unfit(workload)).batch_size
+            tell(f"out of memory, again with batch {smaller}")
 
     def shapes(self, workload: Workload, protocol: Protocol) -> dict[str, tuple[int, ...]] | Failure:
         """The shapes of the weights of a workload's network by canonical name, or the failure to build it."""
         file = self._temporary("shapes.json")
         job = {**self.job(workload, protocol), "shapes": str(file), "patience": 0.0}
-        self._settle()
-        failure = self._served(LANES[workload.lane], job, workload, lambda stage: None).failure
-        if failure:
+        if failure := self._write(LANES[workload.lane], workload, job):
             return failure
         return {name: tuple(shape) for name, shape in json.loads(file.read_text(encoding="utf-8")).items()}
 
@@ -148,34 +133,32 @@ class Workers:
         job["start"] = self._start(workload, job)
         if self._states_errors(workload, protocol):
             job["exact"] = self._exact(workload, job, tell)
-        needed, why = self._needed.get(workload, ((), ""))
-        first: Measurement | None = None
-        if not needed:
-            first = self._plainly(lane, job, workload, tell)
-            if self._device != "gpu" or first.failure is None or not compilers_fault(first.failure):
-                return first
-            why = first.failure.message
-        measurement, rungs = first, [flags for flags in self._ladder(lane) if len(flags) >= len(needed)]
-        for flags in rungs:
-            tell(f"again with {stated(flags)}")
-            variables = added(self._variables(lane, workload.devices), flags)
-            server = Server(self._python(lane), lane, self._machine.cpus, variables)
-            with contextlib.closing(server):
-                measurement = watched(functools.partial(server.measure, job, workload, tell))
-            if measurement.failure is None or not compilers_fault(measurement.failure):
-                self._needed[workload] = flags, why
-                return dataclasses.replace(
-                    measurement,
-                    settings={**measurement.settings, FALLBACK: stated(flags)},
-                    after_crash=f"{why}, so {again(flags)}",
-                )
-        measurement = first or measurement
-        assert measurement is not None
-        assert measurement.failure is not None
-        if not rungs:
-            return measurement
-        sentence = f"{measurement.failure.message}; with {stated(rungs[-1])}, too"
-        return dataclasses.replace(measurement, failure=dataclasses.replace(measurement.failure, message=sentence))
+        first: tuple[Measurement, Failure] | None = None
+        while True:
+            flags, why = self._ladder.flags(workload)
+            if flags:
+                measurement = dataclasses.replace(self._flagged(lane, job, workload, flags, tell), after_crash=why)
+            else:
+                measurement = self._plainly(lane, job, workload, tell)
+            failure = measurement.failure
+            if self._device != "gpu" or failure is None or not compilers_fault(failure):
+                return measurement
+            first = first or (measurement, failure)
+            if not self._ladder.climb(workload, failure):
+                break
+        measurement, failure = first
+        sentence = f"{failure.message}; with {stated(flags)}, too" if flags else failure.message
+        return dataclasses.replace(measurement, failure=dataclasses.replace(failure, message=sentence))
+
+    def _flagged(
+        self, lane: Lane, job: dict[str, Any], workload: Workload, flags: Flags, tell: Callable[[str], None]
+    ) -> Measurement:
+        """Measure a workload in a server of its own, with the fallback flags that it needs."""
+        tell(f"again with {stated(flags)}")
+        variables = added(self._variables(lane, workload.devices), flags)
+        with contextlib.closing(Server(self._python(lane), lane, self._machine.cpus, variables)) as server:
+            measurement = watched(functools.partial(server.measure, job, workload, tell))
+        return dataclasses.replace(measurement, settings={**measurement.settings, FALLBACK: stated(flags)})
 
     def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
         """Measure a workload in its lane's server, or in one process per device."""
@@ -215,8 +198,7 @@ class Workers:
     def _start(self, workload: Workload, job: Mapping[str, Any]) -> str | None:
         """The file with the initial values of a user's network, from which every lane starts; None if there is none.
 
-        The reference writes the file, or else the first other framework of the model that can. Under Slurm there is no
-        file, as the ranks of a workload run on several hosts, which may not share a folder.
+        Under Slurm there is none, as the ranks of a workload run on several hosts, which may not share a folder.
         """
         model = self._project.models[workload.model]
         if not model.networks or model.name in CATALOG or workload.weights != "drawn" or allocated(os.environ):
@@ -243,10 +225,7 @@ class Workers:
         return workload.precision in LOWER or (workload.precision == "fp32" and self._lowers(workload))
 
     def _exact(self, workload: Workload, job: Mapping[str, Any], tell: Callable[[str], None]) -> dict[str, str]:
-        """The results of a workload in float64 (`Job.exact`), computed once for all lanes and precisions.
-
-        The reference computes it, or else the first other framework of the model that can.
-        """
+        """The results of a workload in float64 (`Job.exact`), computed once for all lanes and precisions."""
         asked = dataclasses.replace(workload, lane="", precision="fp64")
         if asked not in self._exacts:
             tell("float64")
@@ -263,7 +242,7 @@ class Workers:
         return self._exacts[asked]
 
     def _writers(self, model: str) -> Iterator[Lane]:
-        """The first lane of each framework that the model has a network in, the reference's before all others."""
+        """The lanes to ask for a file: the first of each framework of the model, the reference's before all others."""
         known = self._project.models[model]
         for framework in dict.fromkeys((known.reference, *known.networks)):
             yield from itertools.islice((lane for lane in LANES.values() if lane.framework == framework), 1)
@@ -308,12 +287,6 @@ class Workers:
         """The CPUs of ranks: on several GPUs those near any of them."""
         return cpus_near(nvml.visible(devices)) if self._device == "gpu" else self._machine.cpus
 
-    def _ladder(self, lane: Lane) -> list[Flags]:
-        """The combinations of fallback flags that a lane's framework knows, found out once in a run."""
-        if lane.name not in self._ladders:
-            self._ladders[lane.name] = list(milder(lane, self._python(lane), self._variables(lane)))
-        return self._ladders[lane.name]
-
     def job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
         """The message that tells a worker about a workload, as JSON primitives."""
         return {
@@ -326,7 +299,7 @@ class Workers:
             "python": self._pythons.get(LANES[workload.lane].framework),
             "proved_as": proved_as(self._project.models[workload.model], workload.lane).name,
             "protocol": protocol.to_json(),
-            "facts": machine_facts.asked(self._folder(), self._run, self._machine),
+            "facts": machine_facts.asked(self._facts or self._temporary("facts"), self._run, self._machine),
             # On a CPU compiling takes a small part of a run.
             "keep": self._keep and self._device == "gpu",
             # The lane that measures the harness's own cost is compared with no other, so it need not wait.
@@ -334,12 +307,6 @@ class Workers:
             # As the user set it: the worker's own variable names only the GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }
-
-    def _folder(self) -> Path:
-        """The folder of the machine's facts."""
-        if self._facts is None:
-            self._facts = self._temporary("facts")
-        return self._facts
 
     def _temporary(self, name: str) -> Path:
         self._scratch = self._scratch or Scratch()

@@ -26,9 +26,8 @@ class DisagreementError(ToldError):
 def join(job: Job, framework: Framework, ranks: Ranks) -> None:
     """Join the other ranks, and see that they have the same software and sources.
 
-    Raises:
-        DisagreementError: the software or the sources differ between ranks, or two ranks have the same GPU.
-        ToldError: the framework cannot join the ranks.
+    If these differ, or two ranks have the same GPU, this raises a DisagreementError; and a ToldError if the framework
+    cannot join them.
     """
     paths = [job.model.networks.get(job.lane.framework, ""), *job.model.functions(job.lane.framework)]
     own = sources(path for path in paths if ":" in path).files
@@ -46,17 +45,12 @@ def join(job: Job, framework: Framework, ranks: Ranks) -> None:
         raise ToldError(str(error)) from error
     # All ranks have joined here, before anything waits for the first use of a device.
     ranks.agree(0.0)
-    job.metrics["join_time"] = Metric(
-        job.clock() - job.began, "from the start of the process, imports of the framework included"
-    )
+    source = "from the start of the process, imports of the framework included"
+    job.metrics["join_time"] = Metric(job.clock() - job.began, source)
 
 
 def _apart(job: Job, ranks: Ranks) -> None:
-    """See that no two ranks have the same GPU.
-
-    Raises:
-        DisagreementError: two have the same; the sentence says which.
-    """
+    """See that no two ranks have the same GPU, or raise a DisagreementError that says which."""
     gpu = nvml.find(number=job.gpu) if job.workload.device == "gpu" else None
     owners: dict[str, int] = {}
     for rank, uuid in enumerate(ranks.gather(gpu.uuid if isinstance(gpu, nvml.Gpu) else None)):
@@ -68,11 +62,7 @@ def _apart(job: Job, ranks: Ranks) -> None:
 
 
 def same(job: Job, facts: Mapping[str, Any]) -> None:
-    """See that all ranks have the same value of each fact.
-
-    Raises:
-        DisagreementError: a rank has another value than the first rank; the sentence says which.
-    """
+    """See that all ranks have the same value of each fact, or raise a DisagreementError that says which has not."""
     if job.ranks is None:
         return
     first, *others = job.ranks.gather(facts)

@@ -29,8 +29,7 @@ from fwbench.worker.process.job import Job
 def sound(job: Job, program: Program) -> None:
     """See that the last call's output is finite and covers the whole batch.
 
-    Raises:
-        ModelError: it is not or does not, so that its time would mean nothing.
+    Otherwise its time would mean nothing, and a ModelError says so.
     """
     output, workload = program.output(), job.workload
     made = f" after {job.growth.calls} calls" if job.growth and job.growth.calls else ""
@@ -67,11 +66,7 @@ def begin(job: Job, program: Program) -> None:
 
 
 def end(job: Job, program: Program) -> None:
-    """See that the program still computes once all is timed; a last call takes the build's batch again.
-
-    Raises:
-        ModelError: as `sound` does.
-    """
+    """See that the program still computes once all is timed (`sound`); a last call takes the build's batch again."""
     if checked(job):
         with job.stage("check"):
             if job.batches > 1:
@@ -155,22 +150,18 @@ def _state_errors(job: Job, result: dict[str, Any]) -> None:
     if "draws" in result:
         why = "the training step has random layers, which draw other numbers in float64"
     for quantity in ("output",) if job.workload.mode in FORWARD else ("loss", "gradients"):
-        if math.isfinite(error := found.get(quantity, math.nan)):
-            metric = Metric(error, source)
-        elif quantity in found:
-            metric = unavailable(source, "it is not finite, or zero in float64")
-        else:
-            metric = unavailable(
-                source, why or f"the lane {job.lane.name} tells no {quantity} of the reference's names"
-            )
+        reason = why or f"the lane {job.lane.name} tells no {quantity} of the reference's names"
+        if quantity in found:
+            reason = "it is not finite, or zero in float64"
+        error = found.get(quantity, math.nan)
+        metric = Metric(error, source) if math.isfinite(error) else unavailable(source, reason)
         job.metrics[ERRORS[quantity]] = metric
 
 
 def computed(program: Program, model: Model, workload: Workload, weights: Callable[[], Weights]) -> dict[str, Any]:
     """The results of a program that took turns, from the weights of its build. This changes its state.
 
-    Returns:
-        As in a record's `parity`: `weights`, their digest, and `check`; and the `numbers` in all weights.
+    As in a record's `parity`: `weights`, their digest, and `check`; and the `numbers` in all weights.
     """
     told: dict[str, Any] = {}
     try:

@@ -22,11 +22,7 @@ from fwbench.worker.process.witness import in_force
 
 
 def probe(job: Job, framework: Framework) -> None:
-    """See that the arithmetic in force is the one asked for, and note it for the record.
-
-    Raises:
-        ArithmeticError: another arithmetic is in force.
-    """
+    """See that the arithmetic in force is the one asked for, and note it; raise an ArithmeticError if it is another."""
     precision = job.workload.precision
 
     def same(content: Mapping[str, Any], found: str) -> dict[str, dict[str, Any]]:

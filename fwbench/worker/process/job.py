@@ -80,13 +80,12 @@ class Job:
         self.shapes: Mapping[str, Shape] = {}
         self.gpu = own_gpu(self.ranks)
         # A process may compute on several GPUs.
-        self.gpus = self.workload.devices if self.ranks is None and self.workload.device == "gpu" else 1
-        self.watches = [
-            Watch(
-                nvml.find(number=self.gpu + index) if self.workload.device == "gpu" else "the program runs on the CPU"
-            )
-            for index in range(self.gpus)
-        ]
+        on_gpu = self.workload.device == "gpu"
+        self.gpus = self.workload.devices if self.ranks is None and on_gpu else 1
+        gpus: list[nvml.Gpu | str] = ["the program runs on the CPU"]
+        if on_gpu:
+            gpus = [nvml.find(number=self.gpu + index) for index in range(self.gpus)]
+        self.watches = [Watch(gpu) for gpu in gpus]
         # The value of each GPU alone, by metric.
         self.of_devices: dict[str, list[float]] = {}
 

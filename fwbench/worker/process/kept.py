@@ -26,9 +26,7 @@ class Kept:
     """Fills a job's compiler caches with the programs that an earlier run compiled for the same workload.
 
     Made after the program was built and before it is compiled, and asked to `settle` when the program is fingerprinted.
-
-    Attributes:
-        stage: the name of the compiling stage: `compile`, or `load` if a kept program is loaded.
+    Its `stage` is the name of the compiling stage: `compile`, or `load` if a kept program is loaded.
     """
 
     def __init__(self, job: Job, framework: Framework) -> None:

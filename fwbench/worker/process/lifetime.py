@@ -29,7 +29,7 @@ def begin() -> None:
         # So that a KeyboardInterrupt here comes from the measured code.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.platform != "win32":
-        _end_with_parent(signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end_if_closed(pipe: int) -> None:
@@ -53,11 +53,8 @@ class Keeper:
     """Runs jobs one after another, each in a process of its own, and leaves nothing of them behind.
 
     A job has a process group. Processes that it started in groups and sessions of their own come back to the keeper as
-    orphans. When the client is gone, the keeper ends the job and itself.
-
-    Args:
-        pipe: descriptor of the pipe from the client, which stays open for as long as the client lives.
-        scratch: folder of temporary files, for these jobs alone.
+    orphans. When the client is gone, which closes the `pipe`, the keeper ends the job and itself. The folder `scratch`
+    holds temporary files of these jobs alone.
     """
 
     def __init__(self, pipe: int, scratch: str) -> None:
@@ -72,14 +69,10 @@ class Keeper:
         faulthandler.unregister(signal.SIGUSR1)
         signal.signal(signal.SIGUSR1, self._ask)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        _end_with_parent(signal.SIGTERM)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
     def run(self, job: Callable[[], None]) -> int:
-        """Run a job to its end.
-
-        Returns:
-            The process's exit code, or a signal's number, negated, if a signal ended it.
-        """
+        """Run a job to its end; return its exit code, or the negated number of the signal that ended it."""
         self._children, self._files = _children(), self._listed()
         readable, writable = os.pipe()
         os.set_blocking(writable, False)
@@ -125,7 +118,7 @@ class Keeper:
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         _tell_stacks()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGUSR1))
-        _end_with_parent(signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             # The keeper may have died before `begin`.
             os._exit(1)
@@ -184,10 +177,6 @@ def _tell_stacks() -> None:
     # faulthandler's handler is in C and takes no lock: it runs even if the main thread executes no bytecode.
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
-
-
-def _end_with_parent(number: int) -> None:
-    _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _prctl(option: int, value: int) -> None:

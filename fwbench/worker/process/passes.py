@@ -143,8 +143,7 @@ class _Watched:
     def stood(self, name: str, measure: Callable[[Lap], object], *, usual: bool = False) -> bool:
         """Make a pass, note what happened in it, and return whether the process stood still.
 
-        Args:
-            usual: whether the usual length of a call is taken from this pass.
+        The `usual` length of a call is taken from the pass for which it is asked.
         """
         watch = Watch(None if usual else self._usual, self._job.clock)
 
@@ -205,11 +204,8 @@ def _compile(job: Job, program: Program, begun: Start) -> None:
 def record_compilation(job: Job, times: CompileTimes) -> None:
     """Note the seconds of tracing and compiling, or the reason why they are not known."""
     for name, value in (("trace_time", times.trace), ("compile_time", times.compile)):
-        if value is None:
-            reason = times.reason or "the framework does not state it apart"
-            job.metrics[name] = unavailable("cold caches, fresh process", reason)
-        else:
-            job.metrics[name] = Metric(value, "cold caches, fresh process")
+        source, reason = "cold caches, fresh process", times.reason or "the framework does not state it apart"
+        job.metrics[name] = unavailable(source, reason) if value is None else Metric(value, source)
 
 
 def _warm_up(job: Job, program: Program, begun: Start, calls: int) -> None:

@@ -12,10 +12,8 @@ from typing import Any
 class Pipes:
     """Claims this process's standard input and output for messages, each a line of JSON.
 
-    From then on, a library's output goes to standard error, and standard input is empty for all readers.
-
-    Attributes:
-        incoming: descriptor of the pipe from the client, open for as long as the client lives.
+    From then on, a library's output goes to standard error, and standard input is empty for all readers. The descriptor
+    `incoming` is of the pipe from the client, open for as long as the client lives.
     """
 
     def __init__(self) -> None:

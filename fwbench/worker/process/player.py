@@ -139,11 +139,9 @@ def stray(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Turns:
-    """A call that takes turns.
+    """A call that takes turns: it begins with `step`, and `wait` waits for its end.
 
-    Args:
-        step, wait: begin a call, and wait for its end.
-        extra: a planted slowdown: additional real work, as a share of a call's latency.
+    A planted slowdown, `extra`, is additional real work, as a share of a call's latency.
 
     Attributes:
         usual: seconds and CPU seconds of a call.
@@ -165,8 +163,7 @@ class Turns:
     def turn(self, rounds: int) -> dict[str, Any]:
         """Run so many rounds; the first one only refills the caches after the other side, unless it is the only one.
 
-        Returns:
-            `rounds`: seconds of each; `cpu_time`: mean CPU seconds of those that count, of all threads.
+        Returns `rounds`, seconds of each, and `cpu_time`, mean CPU seconds of those that count, of all threads.
         """
         timed = self._timed(rounds)
         first = [next(timed)] if rounds > 1 else []
@@ -211,21 +208,7 @@ class Turns:
 
 
 class Player(Turns):
-    """A workload's program.
-
-    Args:
-        framework: the lane's.
-        job: the client's: the `workload`, the `model`, the `recorded` variables, the share of `extra` work, and
-            whether only its start is wanted (`starting`).
-        witness: notes the files that the network reads while it is built.
-        send: announces the stages after the first one.
-
-    Attributes:
-        computed: returns the program's results, after all turns.
-
-    Raises:
-        UnavailableError: the workload cannot run here.
-    """
+    """A workload's program, built for the client's job; `computed` returns its results, after all turns."""
 
     def __init__(self, framework: Framework, job: Mapping[str, Any], witness: Witness, send: Send) -> None:
         described, workload = Model.from_json(job["model"]), Workload.from_json(job["workload"])
@@ -292,9 +275,7 @@ class Player(Turns):
     def alone_and_together(self, alone: int, together: int) -> dict[str, float]:
         """Time calls that each wait for their end, and calls back to back with one wait after the last.
 
-        Args:
-            alone: the number of calls that each wait, after a call that refills the caches.
-            together: the number of calls back to back; 0: no call refills the caches, and waiting calls stand for both.
+        A call before them refills the caches; but with no calls `together` none does, and waiting calls stand for both.
 
         Returns:
             `latency`: median seconds of those that wait; `call`: seconds of one back to back; `cpu`: CPU seconds

@@ -15,7 +15,7 @@ import math
 import operator
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -69,14 +69,15 @@ def _missing(frameworks: Iterable[str]) -> str | None:
 def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     """Compare the two networks in this process, and plant mistakes in the candidate's.
 
-    Args:
-        patient: plant every mistake; else only as many as fit into a time in proportion to the proof's.
+    Where `patient` is false, only as many are planted as fit into a time in proportion to the proof's.
     """
     _refuse_no_bounds(model)
     # The key is made before the proof, which does not cover edits of the sources while it runs.
     key, begun, found, power = Key.of(model, candidate), time.monotonic(), _Findings(), None
     failure, training_alone = _compare(model, candidate, send, found)
-    if training_alone := training_alone and not model.state and _infers_alike(found.proofs):
+    training_alone = training_alone and not model.state and bool(found.proofs)
+    # Inference is proved first.
+    if training_alone := training_alone and found.proofs[0].worst("output").ratio <= 1:
         try:
             found.further = _further(model, candidate, found.left_out, send, trains=False)
         except (NotTheSame, ModelError) as error:
@@ -118,11 +119,7 @@ def _refuse_no_bounds(model: Model) -> None:
 
 @dataclass
 class _Findings:
-    """The comparisons so far, also where one of them raises.
-
-    Attributes:
-        notes, points, left_out: as in `Proved`; `points` is an ordered set.
-    """
+    """The comparisons so far, also where one of them raises; fields as in `Proved`, and `points` is an ordered set."""
 
     proofs: list[Proof] = field(default_factory=list)
     nearest: list[Nearest] = field(default_factory=list)
@@ -135,8 +132,7 @@ class _Findings:
 def _compare(model: Model, candidate: str, send: Send, found: _Findings) -> tuple[str, bool]:
     """Compare the networks in every mode; return the differences, and whether training alone may have any.
 
-    Raises:
-        ModelError: something cannot be compared, and no difference was found before.
+    If something cannot be compared, and no difference was found before, this raises a ModelError.
     """
     try:
         _match(model, candidate)
@@ -178,20 +174,8 @@ def _joined(*failures: str) -> str:
     return ". ".join(filter(None, failures))
 
 
-def _infers_alike(proofs: Sequence[Proof]) -> bool:
-    """True if outputs in inference mode, which is proved first, are within their bound."""
-    return bool(proofs) and proofs[0].worst("output").ratio <= 1
-
-
 def _further(model: Model, candidate: str, left_out: Mapping[str, str], send: Send, *, trains: bool = True) -> Further:
-    """Compare the networks at choices that no usual point takes, and in float32.
-
-    Args:
-        trains: as for `Proof`.
-
-    Raises:
-        NotTheSame: they differ there.
-    """
+    """Compare the networks at choices that no usual point takes, and in float32; raise NotTheSame if they differ."""
     send({"stage": "choices that no point takes"})
     further = tried(model, candidate, left_out, trains=trains)
     send({"stage": "float32"})

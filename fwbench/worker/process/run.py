@@ -24,15 +24,14 @@ from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measureme
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import texts
-from fwbench.worker.process import exact, faults
+from fwbench.worker.process import faults
 from fwbench.worker.process.building import DisagreementError, build, join, versions_of
 from fwbench.worker.process.checks import aim
-from fwbench.worker.process.faults import load
-from fwbench.worker.process.initial import list_shapes, save
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program
 from fwbench.worker.process.training import measure_epochs, opened
 from fwbench.worker.process.witness import Witness, changed, in_force
+from fwbench.worker.process.writing import write
 from fwbench.worker.ranks.star import LostError
 
 
@@ -49,13 +48,8 @@ def prepare(lane: Lane) -> None:
 def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
     """Run a lane's job and send its result; never raises, whatever the measured code does."""
     send({"started": os.getpid()})
-    if "save" in job:
-        measurement = save(lane, job)
-    elif "shapes" in job:
-        measurement = list_shapes(lane, job)
-    elif "write_exact" in job:
-        measurement = exact.write(lane, job)
-    else:
+    measurement = write(lane, job)
+    if measurement is None:
         measurement, _ = measure(lane, job, lambda stage: send({"stage": stage}))
     send({"measurement": measurement.to_json()})
 
@@ -63,16 +57,9 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
 def measure(
     lane: Lane, job: Mapping[str, Any], tell: Callable[[str], None], ranks: Ranks | None = None, began: float = 0.0
 ) -> tuple[Measurement, bool]:
-    """Run a lane's job in this process.
+    """Run a lane's job in this process; return the measurement, and whether all ranks know of its failure.
 
-    Args:
-        ranks, began: as in `Job`.
-
-    Returns:
-        The measurement, and whether all ranks know of its failure.
-
-    Raises:
-        LostError: another rank is gone.
+    If another rank is gone, this raises a LostError.
     """
     workload = Workload.from_json(job["workload"])
     protocol = Protocol(**job["protocol"])
@@ -141,7 +128,7 @@ class Measuring(Job):
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
         failure: Failure | None
-        if isinstance(framework := load(self.lane), Failure):
+        if isinstance(framework := faults.load(self.lane), Failure):
             failure = framework
         else:
             before = frozenset(sys.modules)

@@ -22,9 +22,8 @@ from fwbench.worker.protocol import VERSION
 def serve(config: Mapping[str, Any]) -> None:
     """Answer jobs from standard input until it closes.
 
-    Args:
-        config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job, `scratch`: a folder for
-            temporary files of these jobs alone.
+    The configuration names the `lane` to run, `cpus` to be pinned to, `fork`, whether to fork for each job, and
+    `scratch`, a folder for temporary files of these jobs alone.
     """
     pipes = Pipes()
     lifetime.end_if_closed(pipes.incoming)

@@ -1,6 +1,7 @@
 """Training for whole epochs, and the accuracy after it."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -71,11 +72,8 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
     job.note("before training")
     load, watch = OtherLoad(), Watch(clock=job.clock)
     with job.stage("training"):
-        job.metrics.update(
-            memory(
-                program, workload.device, lambda: _train(job, program, epochs, watch), number=job.gpu, count=job.gpus
-            )
-        )
+        train = functools.partial(_train, job, program, epochs, watch)
+        job.metrics.update(memory(program, workload.device, train, number=job.gpu, count=job.gpus))
     job.metrics["other_load"] = load.read()
     job.passes["training"] = Pass("training", **watch.read())
     job.note("after training", timed=True)

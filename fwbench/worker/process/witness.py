@@ -33,16 +33,6 @@ _STDLIB = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
 _RACY = 2.0
 
 
-def digest(path: str) -> str:
-    """SHA-256 of a file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with io.FileIO(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 class Witness:
     """Notes the user's files that this process reads, while it is entered.
 
@@ -155,10 +145,9 @@ class Witness:
         name = self._name(path)
         if not name:
             return
-        with suppress(OSError):
-            read = digest(path) if data is None else hashlib.sha256(data).hexdigest()
-            if self._read.setdefault(name, (path, stood, read))[2] != read:
-                self._edited[name] = None
+        read = present(path) if data is None else hashlib.sha256(data).hexdigest()
+        if read and self._read.setdefault(name, (path, stood, read))[2] != read:
+            self._edited[name] = None
 
     def _name(self, path: str) -> str:
         """The name of one of the user's files; empty if it is none of them."""
@@ -188,20 +177,18 @@ def _modified(path: str) -> float:
 
 
 def present(path: str) -> str | None:
-    """The digest of a file as it is now; None if it cannot be read."""
+    """SHA-256 of a file as it is now; None if it cannot be read."""
     try:
-        return digest(path)
+        with io.FileIO(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
 
 
 def in_force(variables: Iterable[str], framework: Any, workload: Any, *, building: bool = False) -> dict[str, Any]:
-    """The settings in force now that change the time of a call.
+    """The settings in force now that change the time of a call, environment variables with these prefixes among them.
 
-    Args:
-        variables: prefixes of the environment's variables that count.
-        framework: the adapter, which adds the framework's own settings.
-        building: whether settings that the build is about to choose are returned as it will choose them.
+    While `building`, settings that the build is about to choose are returned as it will choose them.
     """
     smallest = 5e-324
     return {
@@ -215,12 +202,7 @@ def in_force(variables: Iterable[str], framework: Any, workload: Any, *, buildin
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any], caution: str = "") -> dict[str, Any]:
-    """The settings that have changed, as they are now, with a caution for the record; empty if none has.
-
-    Args:
-        before, after: settings as `in_force` returns them.
-        caution: the caution that the record has anyway.
-    """
+    """The settings of `in_force` that have changed, as they are now, with the record's caution; empty if none has."""
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     if not names:
         return {}

@@ -13,25 +13,16 @@ from fwbench.record.workload import Workload
 from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.server import END_DEADLINE, KILL_DEADLINE
+from fwbench.worker.client.starting import START_DEADLINE
 from fwbench.worker.ranks.star import LOST, TOLD
-
-# Seconds for the launcher to start, and then for all ranks to join.
-START_DEADLINE = 180.0
-# Seconds for the other ranks to end after one has failed or the record has arrived, and after they were killed.
-END_DEADLINE = 30.0
-KILL_DEADLINE = 10.0
 
 
 class Launched:
-    """The ranks of one workload, and their launcher.
+    """The ranks of one workload, and their launcher, of which this is the command; all have this environment.
 
-    Args:
-        command: of the launcher.
-        environment: of all ranks.
-        rank: the rank's number, if the command is one rank of several that somebody else has started.
-
-    Raises:
-        OSError: the launcher cannot be started.
+    With a `rank`, the command is the rank of this number, one of several that somebody else has started. An OSError
+    says that the launcher cannot be started.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], rank: int | None = None) -> None:
@@ -46,11 +37,8 @@ class Launched:
     def measure(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
         """The ranks' measurement; returns when all of them have ended.
 
-        Args:
-            limit: seconds from the moment at which all ranks have come.
-
-        Returns:
-            A measurement; one without numbers on a rank that is not the first and has done its part.
+        They have `limit` seconds from the moment at which all have come. The measurement has no numbers on a rank that
+        is not the first and has done its part.
         """
         try:
             return self._converse(workload, limit, tell)

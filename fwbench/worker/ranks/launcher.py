@@ -91,11 +91,7 @@ _LAUNCHERS = {"fwbench": own, "torchrun": torchrun, "srun": srun}
 
 
 def main(config: dict[str, Any]) -> None:
-    """Start ranks and wait for them.
-
-    Args:
-        config: `launcher`, `command` of a rank, `size`, and `cpus` of all.
-    """
+    """Start ranks and wait for them; the configuration has `launcher`, a rank's `command`, `size` and all `cpus`."""
     lifetime.end_if_closed(0)
     lifetime.end_when_closed(0)
     if config["cpus"] and hasattr(os, "sched_setaffinity"):

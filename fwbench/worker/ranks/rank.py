@@ -40,11 +40,7 @@ Send = Callable[[Mapping[str, Any]], None]
 
 
 def main() -> int:
-    """Run this process's part of the job that the environment holds.
-
-    Returns:
-        Its exit code.
-    """
+    """Run this process's part of the job that the environment holds, and return its exit code."""
     began = _began()
     send = Pipes().send
     faulthandler.enable()
@@ -110,16 +106,10 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, send: Send, began: floa
 
 
 def pin(star: Star, host: str, near: set[int]) -> set[int]:
-    """Keep this rank to CPUs of its own, as many as every other rank on this host has.
+    """Keep this rank to CPUs of its own, as many as every other rank on this host has, and return them.
 
     If the launcher has given each rank its CPUs, they stay. Else each rank gets an equal part of the physical cores; on
-    a GPU, of the cores near it, which ranks share if their GPUs have the same cores near.
-
-    Args:
-        near: the CPUs near its GPU; empty if unknown.
-
-    Returns:
-        The CPUs.
+    a GPU, of the cores near it, if these are known, which ranks share if their GPUs have the same cores near.
     """
     if not hasattr(os, "sched_setaffinity"):
         return set()

@@ -52,13 +52,9 @@ class LostError(RankError):
 
 @dataclass(frozen=True)
 class Place:
-    """A process's place among the ranks, as its launcher states it.
+    """A process's place among the ranks (`fwbench.frameworks.contract.Ranks`), as its launcher states it.
 
-    Attributes:
-        rank, size, local: as `fwbench.frameworks.contract.Ranks` has them.
-        host, port: where the first rank listens.
-        key: the secret by which the ranks of one run know each other.
-        launcher: the launcher's name, for sentences.
+    The first rank listens at `host` and `port`; the ranks of one run know each other by the secret `key`.
     """
 
     rank: int
@@ -73,8 +69,7 @@ class Place:
 def place(environment: Mapping[str, str]) -> Place | None:
     """This process's place by fwbench's own variables, torchrun's or Slurm's; None: it is not a rank.
 
-    Raises:
-        RankError: a variable is missing or is no number; one sentence.
+    A variable that is missing or is no number raises a RankError.
     """
     for names, launcher, meeting in (
         ((RANK, SIZE, LOCAL), "fwbench", lambda _: ("", 0, "")),
@@ -120,11 +115,7 @@ def first_node(nodes: str) -> str:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`.
-
-    Raises:
-        RankError: the text is no such address.
-    """
+    """Host and port of `HOST:PORT`; a text that is no such address raises a RankError."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise RankError(f"{text!r} is no address of a coordinator: write HOST:PORT")
@@ -149,26 +140,17 @@ def _number(environment: Mapping[str, str], name: str, launcher: str) -> int:
 
 
 class Star(Ranks):
-    """The ranks, joined.
+    """The ranks, joined within `deadline` seconds.
 
-    Args:
-        place: of this process.
-        deadline: seconds in which all have to come.
-
-    Raises:
-        RankError: the port is in use, or some do not come; one sentence says which.
+    If the port is in use, or some do not come, a RankError says which in one sentence.
     """
 
     def __init__(self, place: Place, deadline: float = DEADLINE) -> None:
         self.rank, self.size, self.local = place.rank, place.size, place.local
         # The first rank holds a connection to each other rank, by number; every other rank holds one to the first.
-        self._others: list[Connection] = []
         self._parting = False
         until = time.monotonic() + deadline
-        if self.rank:
-            self._others = [self._reach(place, until, deadline)]
-        else:
-            self._others = self._await(place, until, deadline)
+        self._others = [self._reach(place, until, deadline)] if self.rank else self._await(place, until, deadline)
         here = "127.0.0.1" if place.host in _LOOPBACK else place.host
         self.address = self._share(f"{here}:{free_port()}" if self.rank == 0 else "")
 

@@ -10,13 +10,13 @@ from fwbench.worker.texts import unlike
 # The reason on ranks that share their host's counter and so read none.
 ELSEWHERE = "the first rank of the host reads its counter"
 
+# Metrics that are summed over all devices.
+_SUMMED = ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load", "epoch_energy")
 # Metrics that the record holds for each rank too: those of its own clock and its own device.
 OF_A_RANK = (
     *("latency_p50", "throughput", "epoch_time", "device_peak_memory", "process_device_memory", "host_peak_memory"),
-    *("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load", "epoch_energy", "join_time"),
+    *(*_SUMMED, "join_time"),
 )
-# Metrics that are summed over all devices.
-_SUMMED = ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load", "epoch_energy")
 # Metrics that the ranks agree on, so that each rank has the same value.
 _SHARED = (
     "train_loss",
@@ -26,12 +26,7 @@ _SHARED = (
 
 
 def combined(measurements: Sequence[Measurement], places: Sequence[Rank]) -> Measurement:
-    """Combine the ranks' measurements.
-
-    Args:
-        measurements: each rank's measurement, over the whole batch: all made the same calls.
-        places: the ranks' places, in the same order.
-    """
+    """Combine the measurements of all ranks, which made the same calls over the whole batch, and their places."""
     first = measurements[0]
     samples = tuple(map(max, zip(*(one.samples for one in measurements), strict=True)))
     metrics = {name: _of_all(name, [one.metrics[name] for one in measurements]) for name in first.metrics}

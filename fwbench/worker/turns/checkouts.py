@@ -24,17 +24,10 @@ _COPYING = ("-c", "core.splitIndex=false", "-c", "core.safecrlf=false")
 
 
 class Checkouts:
-    """Makes checkouts.
+    """Makes checkouts of the user's repository, whose top folder is `top`, in a folder that whoever calls removes.
 
-    Args:
-        top: of the user's repository.
-        folder: for checkouts, and for all that git writes; whoever calls removes it.
-
-    Attributes:
-        left_out: untracked files of the working tree that its copy does not hold.
-
-    Raises:
-        UserError: git fails.
+    Untracked files that the copy of the working tree does not hold are in `left_out`. If git fails, every method raises
+    a UserError.
     """
 
     def __init__(self, top: Path, folder: Path) -> None:
@@ -46,23 +39,15 @@ class Checkouts:
         self._variables = {"GIT_OBJECT_DIRECTORY": str(store), "GIT_LITERAL_PATHSPECS": "1"}
         (store / "info").mkdir(parents=True)
         # Quoted as in C, as a path may hold a line feed.
-        quoted = "".join(f"\\{byte:03o}" for byte in os.fsencode(self._path("objects")))
+        quoted = "".join(f"\\{byte:03o}" for byte in os.fsencode(self._path("--git-path", "objects")))
         (store / "info" / "alternates").write_text(f'"{quoted}"\n', encoding="ascii")
 
     def tree(self, revision: str) -> str:
-        """The revision under a name that git knows; for the working tree, the hash of its copy.
-
-        Raises:
-            UserError: git cannot copy the working tree.
-        """
+        """The revision under a name that git knows; for the working tree, the hash of its copy."""
         return self._copied if revision == WORKING_TREE else revision
 
     def make(self, revision: str, place: str, title: str) -> None:
-        """Check out a revision in this place of the folder, unless that is done.
-
-        Raises:
-            UserError: git cannot.
-        """
+        """Check out a revision in this place of the folder, unless that is done."""
         root, own = self._folder / place, self._own(place)
         if root.exists():
             return
@@ -72,7 +57,7 @@ class Checkouts:
             own.mkdir()
             root.mkdir()
             (own / "HEAD").write_text(f"{head or 'ref: refs/heads/unborn'}\n", encoding="ascii")
-            (own / "commondir").write_bytes(os.fsencode(self._common))
+            (own / "commondir").write_bytes(os.fsencode(self._path("--git-common-dir")))
             (root / ".git").write_bytes(b"gitdir: " + os.fsencode(own))
             self._in(place, *self._sparse(own), "read-tree", "--reset", "-u", self.tree(revision))
             shutil.copy2(own / "ours", own / "index")
@@ -85,31 +70,19 @@ class Checkouts:
             raise UserError(f"{title} could not be checked out in {line(str(self._folder))}: {why}") from None
 
     def restore(self, place: str, revision: str, path: str) -> None:
-        """Give a checkout a revision's file, link or submodule; by git, which follows no links out of the checkout.
-
-        Raises:
-            UserError: git cannot.
-        """
+        """Give a checkout a revision's file, link or submodule; by git, which follows no links out of the checkout."""
         if self._read("ls-tree", self.tree(revision), "--", path):
             self._in(place, "checkout", self.tree(revision), "--", path)
         else:
             self._in(place, "rm", "-r", "--force", "--quiet", "--ignore-unmatch", "--", path)
 
     def changed(self, base: str, head: str) -> list[str]:
-        """The paths of files in which two revisions differ.
-
-        Raises:
-            UserError: git fails.
-        """
+        """The paths of files in which two revisions differ."""
         listed = self._read("diff-tree", "-r", "--no-renames", "--name-only", "-z", self.tree(base), self.tree(head))
         return [os.fsdecode(path) for path in listed.split(b"\0") if path]
 
     def text(self, revision: str, path: str) -> str | None:
-        """A file's text in a revision; None where it has no regular file there.
-
-        Raises:
-            UserError: git fails.
-        """
+        """A file's text in a revision; None where it has no regular file there."""
         tree = self.tree(revision)
         if not self._read("ls-tree", tree, "--", path).startswith(b"100"):
             return None
@@ -122,7 +95,7 @@ class Checkouts:
         # A repository to which nothing was ever added has no index.
         with suppress(FileNotFoundError):
             # Copied with its time, or git would miss a file that was edited in the moment when the index was written.
-            shutil.copy2(self._path("index"), index)
+            shutil.copy2(self._path("--git-path", "index"), index)
         variables = {**self._variables, "GIT_INDEX_FILE": str(index)}
         code, others = git.untracked(self._top)
         self.left_out.extend(map(os.fsdecode, others))
@@ -131,16 +104,9 @@ class Checkouts:
         git.answer(self._top, *adding, variables=variables, given=b"\0".join(code))
         return os.fsdecode(git.answer(self._top, *_COPYING, "write-tree", variables=variables)).strip()
 
-    @functools.cached_property
-    def _common(self) -> Path:
-        return self._absolute(git.answer(self._top, "rev-parse", "--git-common-dir"))
-
-    def _path(self, name: str) -> Path:
+    def _path(self, *named: str) -> Path:
         """The path of something in the repository."""
-        return self._absolute(git.answer(self._top, "rev-parse", "--git-path", name))
-
-    def _absolute(self, said: bytes) -> Path:
-        return self._top / os.fsdecode(said).removesuffix("\n")
+        return self._top / os.fsdecode(git.answer(self._top, "rev-parse", *named)).removesuffix("\n")
 
     def _own(self, place: str) -> Path:
         return self._folder / f"git-{place}"
@@ -150,7 +116,7 @@ class Checkouts:
         if git.ask(self._top, "config", "--type=bool", "core.sparseCheckout") != "true":
             return ()
         (own / "info").mkdir()
-        shutil.copy(self._path("info/sparse-checkout"), own / "info" / "sparse-checkout")
+        shutil.copy(self._path("--git-path", "info/sparse-checkout"), own / "info" / "sparse-checkout")
         return ("-c", "core.sparseCheckout=true", "-c", "core.sparseCheckoutCone=false")
 
     def _read(self, *arguments: str) -> bytes:

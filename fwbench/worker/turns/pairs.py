@@ -13,9 +13,9 @@ from fwbench.models import Model
 from fwbench.models.importing import split
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.workload import Workload
-from fwbench.worker.client.fallback import Flags, again, milder, stated
+from fwbench.worker.client.fallback import Flags, milder, stated
+from fwbench.worker.client.ladder import Ladder
 from fwbench.worker.client.starting import environment
-from fwbench.worker.memory import advised, unfitting
 from fwbench.worker.turns.partner import Partner, Seat, SideError
 from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, Rounds, take_turn
 from fwbench.worker.turns.servers import LEAST, ROUNDS, STARTS, Servers
@@ -24,14 +24,13 @@ from fwbench.worker.turns.taken import SLOW, Amounts, Taken
 
 
 class Pairs(Rounds[Pair]):
-    """Plays pairs of a base and a head.
+    """Plays pairs of a base and a head; see `Rounds`.
 
     Args:
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         cold: workloads whose compiling is timed, so that each pair compiles them with empty caches.
         warm: workloads that a second process of each side starts, from the caches that the first one has filled.
         metered: workloads whose energy is measured in each pair.
-        models, machine, device, deadline, planted, seed, profiled, servers: as `Rounds` has them.
     """
 
     amounts = Amounts(placings=4, blocks=4, turn=0.010, seconds=8.0)
@@ -57,18 +56,12 @@ class Pairs(Rounds[Pair]):
     ) -> None:
         super().__init__(models, machine, device, deadline, planted, seed, profiled=profiled, servers=servers)
         self._sides = (base, head)
-        self._fit_batch = fit_batch
+        self._ladder = Ladder(self._rungs, fit_batch=fit_batch)
         self._cold, self._warm, self.metered = cold, warm, metered
-        # By lane, the combinations of fallback flags that both interpreters accept, the shortest first.
-        self._ladders: dict[str, list[Flags]] = {}
-        # By workload whose compilers failed on both sides: the flags that it runs with now.
-        self._flags: dict[Workload, Flags] = {}
-        # By the same workloads: the message of the first such failure.
-        self._crashes: dict[Workload, str] = {}
         self._modules: dict[str, list[str]] = {}
 
     def seats(self, workload: Workload) -> tuple[Seat, ...]:
-        lane, flags = LANES[workload.lane], self._flags.get(workload, ())
+        lane, flags = LANES[workload.lane], self._ladder.flags(workload)[0]
         # On a CPU compiling always has the same result. On a GPU compilers choose kernels by timing them, and each pair
         # must draw its own choice.
         cold = self._device == "gpu" or workload in self._cold
@@ -83,10 +76,11 @@ class Pairs(Rounds[Pair]):
 
     def _play(self, workload: Workload, partners: Mapping[str, Partner]) -> Taken:
         taken = super()._play(workload, partners)
-        if flags := self._flags.get(workload, ()):
+        flags, why = self._ladder.flags(workload)
+        if flags:
             taken.flags = stated(flags)
             for described in taken.described.values():
-                described["after_crash"] = f"{self._crashes[workload]}, so {again(flags)}"
+                described["after_crash"] = why
         return taken
 
     def _failed(self, workload: Workload, error: SideError) -> Fault | None:
@@ -98,43 +92,16 @@ class Pairs(Rounds[Pair]):
         """
         if super()._failed(workload, error) is None:
             return None
-        if self._retreat(LANES[workload.lane], workload, error) or self._shrink(workload, error):
+        failure, compilers = error.fault.failure, self._device == "gpu" and error.shared
+        if (compilers and self._ladder.climb(workload, failure)) or self._ladder.shrink(workload, failure):
             return None
-        return self._advised(workload, error.fault)
+        return dataclasses.replace(error.fault, failure=self._ladder.advised(workload, failure))
 
-    def _retreat(self, lane: Lane, workload: Workload, error: SideError) -> bool:
-        """Take more fallback flags for the workload from now on; return whether there are any."""
-        if self._device != "gpu" or not error.shared:
-            return False
-        more = [flags for flags in self._ladder(lane) if len(flags) > len(self._flags.get(workload, ()))]
-        if more:
-            self._crashes.setdefault(workload, error.fault.failure.message)
-            self._flags[workload] = more[0]
-        return bool(more)
-
-    def _ladder(self, lane: Lane) -> list[Flags]:
-        if lane.name not in self._ladders:
-            variables = environment(os.environ, self._machine.threads, self._device, lane)
-            base, head = (list(milder(lane, side.interpreter(lane.framework), variables)) for side in self._sides)
-            self._ladders[lane.name] = [flags for flags in head if flags in base]
-        return self._ladders[lane.name]
-
-    def _shrink(self, workload: Workload, error: SideError) -> bool:
-        """Take a smaller batch for the workload from now on; return whether there is one."""
-        played = workload.fitted(self._unfit.get(workload, ()))
-        if not self._fit_batch or error.fault.failure.kind != "out_of_memory" or played.halved() is None:
-            return False
-        self._unfit[workload] = (*self._unfit.get(workload, ()), played.batch_size)
-        return True
-
-    def _advised(self, workload: Workload, fault: Fault) -> Fault:
-        """A side's fault, with the next step if memory ran out."""
-        if fault.failure.kind != "out_of_memory":
-            return fault
-        unfit = self._unfit.get(workload, ())
-        tried = (*unfit, workload.fitted(unfit).batch_size)
-        failure = unfitting(fault.failure, tried) if self._fit_batch else advised(fault.failure, workload)
-        return dataclasses.replace(fault, failure=failure)
+    def _rungs(self, lane: Lane) -> list[Flags]:
+        """The combinations of fallback flags that both interpreters accept, the shortest first."""
+        variables = environment(os.environ, self._machine.threads, self._device, lane)
+        base, head = (list(milder(lane, side.interpreter(lane.framework), variables)) for side in self._sides)
+        return [flags for flags in head if flags in base]
 
     def _own(self, name: str) -> list[str]:
         """The modules named by this model that the user's repository has on either side."""

@@ -25,11 +25,10 @@ from fwbench.worker.turns.sides import Side
 
 @dataclass(frozen=True)
 class Seat:
-    """A place in a round, whose process takes turns with those of the other seats.
+    """A place in a round, whose process takes turns with those of the other seats; it runs what its side has.
 
     Attributes:
         name: different from all other names in the round.
-        side: the side whose fwbench and modules it runs.
         flags: fallback flags of its lane.
         cold: whether each program is compiled with empty caches.
         warm: whether a second process then starts with what the first one has left in the caches.
@@ -88,11 +87,9 @@ class Partner:
         self._conversation = Conversation(self._server.channel)
 
     def await_ready(self) -> None:
-        """Return once the server can take a job.
+        """Return once the server can take a job; if it cannot, raise a SideError.
 
-        Raises:
-            SideError: it cannot take one.
-            UserError: it is the base's, and its fwbench speaks another protocol than this one.
+        If it is the base's, and its fwbench speaks another protocol than this one, a UserError says so.
         """
         if self._unstarted:
             raise self._unstarted
@@ -111,7 +108,7 @@ class Partner:
 
     def cool(self) -> None:
         """Empty a cold seat's caches, before each workload."""
-        for folder in self._caches.values() if self.seat.cold else ():
+        for folder in self._caches.values():
             shutil.rmtree(folder, ignore_errors=True)
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -119,11 +116,9 @@ class Partner:
         self._server.channel.send(message)
 
     def receive(self, answer: str) -> dict[str, Any]:
-        """Wait for the answer of this name.
+        """Wait for the answer of this name; if another one came, or none, raise a SideError.
 
-        Raises:
-            SideError: another answer came, or none.
-            UserError: every other workload would fail too, and the user must act.
+        If every other workload would fail too, a UserError says what the user must do.
         """
         message = self._conversation.receive(time.monotonic() + self._deadline, self._deadline)
         if isinstance(message, Failure):

@@ -37,11 +37,9 @@ _MORE, _WORTH = 24, 2.0
 
 @dataclass(frozen=True)
 class Invocation:
-    """A call of pytest.
+    """A call of pytest in a folder of the user's repository, whose top folder is `top`.
 
     Attributes:
-        top: the top folder of the user's repository.
-        folder: the folder in which it was called.
         options: all arguments but `places`.
         places: the files, folders and ids of tests that were named.
         imported: folders of the user's repository from which something was imported.
@@ -124,14 +122,10 @@ class PlainPairs:
         return len(tests)
 
     def _pair(self, test: PlainTest, seats: Mapping[str, "_Seat"], start: float, tests: int) -> Pair:
-        """Let both sides' calls of a test take turns.
+        """Let both sides' calls of a test take turns, in processes for so many tests.
 
-        Args:
-            start: the pair's share of the seconds in which the processes started.
-            tests: the number of tests of these processes.
-
-        Raises:
-            SideError: a side did not come to its benchmark, or failed.
+        `start` is the pair's share of the seconds in which these started. A side that did not come to its benchmark, or
+        failed, raises a SideError.
         """
         begun = time.monotonic()
         told = {name: seat.arrive(test) for name, seat in seats.items()}
@@ -148,7 +142,8 @@ class PlainPairs:
                     if joules := seats[name].ask({"energy": True}, "energy")["energy"]:
                         taken.once[name]["energy"] = joules
             except _OverError as error:
-                over = {error.seat.name: error.message}
+                name, message = error.args
+                over = {name: message}
         for name, seat in seats.items():
             if name not in over and seat.alive:
                 message = seat.go_on(test)
@@ -232,23 +227,11 @@ class PlainPairs:
 
 
 class _OverError(Exception):
-    """A test that ended while it took turns."""
-
-    def __init__(self, seat: "_Seat", message: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.seat, self.message = seat, message
+    """A test that ended while it took turns: the seat's name, and the message."""
 
 
 class _Seat:
-    """A side's process, which runs tests one after another.
-
-    Args:
-        started: its command.
-        config: of `fwbench.plugin.seat`.
-
-    Attributes:
-        spoke: whether it has sent a message about a test.
-    """
+    """A side's process, which runs tests one after another; `spoke` says whether it has sent a message about a test."""
 
     def __init__(
         self,
@@ -280,17 +263,13 @@ class _Seat:
         return message
 
     def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
-        """Send a message and wait for its answer.
-
-        Raises:
-            _OverError: the test has ended instead.
-        """
+        """Send a message and return its answer; raise `_OverError` if the test has ended instead."""
         self._channel.send(message)
         received = self._receive()
         if "stray" in received:
             raise self.side.unseen(*received["stray"])
         if answer not in received:
-            raise _OverError(self, received)
+            raise _OverError(self.name, received)
         return dict(received)
 
     def go_on(self, test: PlainTest) -> Mapping[str, Any]:

@@ -55,7 +55,6 @@ class Environment:
     """An environment with a release.
 
     Attributes:
-        python: its interpreter's path.
         versions: of the release, of what it requires, and of what depends on it, by name.
         folders: the folders of its packages, in the order of the import path.
     """
@@ -75,14 +74,9 @@ class Environment:
 
 
 def between(name: str, first: str, last: str, python: str) -> list[str]:
-    """The versions that can be installed, the oldest first.
+    """The versions from `first` to `last` that can be installed for an interpreter, the oldest first.
 
-    Args:
-        first, last: both are included.
-        python: the interpreter that they must fit.
-
-    Raises:
-        UserError: uv is not installed, or finds none.
+    If uv is not installed, or finds none, a UserError says so.
     """
     versions: list[str] = []
     below = f"<={last}"
@@ -98,26 +92,14 @@ def between(name: str, first: str, last: str, python: str) -> list[str]:
 
 
 def stated(text: str, python: str) -> Environment | None:
-    """The environment of a release that is given as NAME==VERSION; None: the text is no release.
-
-    Args:
-        python: the interpreter whose packages are below it.
-
-    Raises:
-        UserError: uv is not installed, or cannot install the release.
-    """
+    """The environment of a release that is given as NAME==VERSION (`environment`); None: the text is no release."""
     match = _STATED.fullmatch(text)
     return environment(match[1], match[2], python) if match else None
 
 
 @dataclass(frozen=True)
 class _Below:
-    """The packages that are installed below an environment.
-
-    Attributes:
-        distributions: by their canonical names.
-        markers: the interpreter's version, as markers of requirements name it.
-    """
+    """The packages below an environment, by canonical name, and their interpreter's version, as markers name it."""
 
     distributions: Mapping[str, Distribution]
     markers: Mapping[str, str]
@@ -147,18 +129,21 @@ class _Below:
         return f"[{','.join(extras)}]" if extras else ""
 
     def _is_used(self, name: str, extra: str) -> bool:
-        needs = [need.name for need in self._needs(name) if self._applies(need, extra) and not self._applies(need)]
+        needs = [need.name for need in self._added(name, extra)]
         return machine().device == "gpu" or not any(map(_ACCELERATORS.search, needs))
 
     def _has_extra(self, name: str, extra: str) -> bool:
         """True if everything that an extra requires is installed, in a version that fits."""
-        needs = [need for need in self._needs(name) if self._applies(need, extra) and not self._applies(need)]
+        needs = self._added(name, extra)
         return bool(needs) and all(
             (known := self.distributions.get(canonicalize_name(need.name))) is not None
             and need.specifier.contains(known.version, prereleases=True)
             and all(self._has_extra(need.name, more) for more in need.extras)
             for need in needs
         )
+
+    def _added(self, name: str, extra: str) -> list[Requirement]:
+        return [need for need in self._needs(name) if self._applies(need, extra) and not self._applies(need)]
 
     def _needs(self, name: str) -> Iterator[Requirement]:
         distribution = self.distributions.get(canonicalize_name(name))
@@ -172,14 +157,9 @@ class _Below:
 
 @functools.cache
 def environment(name: str, version: str, python: str) -> Environment:
-    """Make the environment with a release, or take it from the cache.
+    """Make the environment with a release over the packages of an interpreter, or take it from the cache.
 
-    Args:
-        name: of the distribution.
-        python: the interpreter whose packages are below it.
-
-    Raises:
-        UserError: uv is not installed, or cannot install the release.
+    If uv is not installed, or cannot install the release, a UserError says so.
     """
     folders, markers = ask(python, _LISTING)
     installed: dict[str, Distribution] = {}
@@ -205,7 +185,7 @@ def environment(name: str, version: str, python: str) -> Environment:
             _put_over(folder, folders, [installed[each] for each in changed if each in installed])
             with suppress(OSError):  # Another process was faster.
                 folder.rename(made)
-    below = [str(_below(made, number)) for number in range(len(folders))]
+    below = [str(made / _BELOW.format(number)) for number in range(len(folders))]
     return Environment(str(made / "bin" / "python"), versions, [str(_site_packages(made)), *below])
 
 
@@ -234,17 +214,13 @@ def _install(folder: Path, python: str, pins: list[str]) -> None:
         raise UserError(f"{', '.join(pins)} cannot be installed: {_reason(done)}")
 
 
-def _below(environment: Path, number: int) -> Path:
-    return environment / _BELOW.format(number)
-
-
 def _put_over(environment: Path, folders: Sequence[str], replaced: Sequence[Distribution]) -> None:
     """Let an environment import what is in other folders, except the distributions that are replaced."""
     files = {Path(str(each.locate_file(file))) for each in replaced for file in each.files or ()}
     parts = {parent for file in files for parent in file.parents}
     for number, folder in enumerate(folders):
         if os.path.isdir(folder):
-            _link(Path(folder), _below(environment, number), files, parts)
+            _link(Path(folder), environment / _BELOW.format(number), files, parts)
     # Unlike a plain path, `addsitedir` also reads that folder's own .pth files. A comprehension would not see `site`:
     # Python 3.11 runs it as a function of its own.
     places = map(_BELOW.format, range(len(folders)))
@@ -273,14 +249,7 @@ def _site_packages(environment: Path) -> Path:
 
 
 def _uv(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run uv.
-
-    Args:
-        given: its standard input.
-
-    Raises:
-        UserError: it is not installed, or does not end.
-    """
+    """Run uv with this standard input; raise a UserError if it is not installed, or does not end."""
     folders = (os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))
     uv = shutil.which("uv", path=os.pathsep.join(folders))
     if uv is None:

@@ -31,6 +31,7 @@ from fwbench.record.measurement import BEFORE, FALLBACK, Failure
 from fwbench.record.workload import Workload
 from fwbench.worker.client import starting
 from fwbench.worker.client.fallback import stated
+from fwbench.worker.client.ladder import Ladder
 from fwbench.worker.texts import Texts, edited, unlike
 from fwbench.worker.turns.partner import Partner, Seat, SideError
 from fwbench.worker.turns.servers import Servers
@@ -57,11 +58,9 @@ class Rounds(ABC, Generic[Played]):
     """Plays rounds: a fresh process of each seat, alive together, which take turns.
 
     Args:
-        models: by name.
         machine: gives the CPUs and the thread count, the same for all.
         deadline: seconds after which a process that does not answer has failed.
         planted: by workload, the share of a call's time that is added as real work, at every seat but `base`.
-        seed: for all random draws.
         profiled: whether a workload's first round ends with some calls under each framework's profiler.
         servers: keeps servers from round to round; None: each call of `play` starts its own.
 
@@ -99,8 +98,7 @@ class Rounds(ABC, Generic[Played]):
         self._watch = Watch("no round has begun")
         # By the folder of the user's repository.
         self._texts: dict[Path, Texts] = {}
-        # By workload, the batch sizes that did not fit into memory.
-        self._unfit: dict[Workload, tuple[int, ...]] = {}
+        self._ladder = Ladder()
         # Workloads whose processes do not fit into a GPU's memory together: one after another takes all its turns.
         self._apart: set[Workload] = set()
 
@@ -118,12 +116,7 @@ class Rounds(ABC, Generic[Played]):
 
     @abstractmethod
     def _result(self, taken: Taken, seconds: float, starting: float) -> Played:
-        """The result of a round.
-
-        Args:
-            seconds: how long the round took.
-            starting: its share of the time in which servers started, before it.
-        """
+        """The result of a round of so many seconds; `starting` is its share of those in which servers started."""
 
     @property
     def disturbed(self) -> str:
@@ -150,8 +143,7 @@ class Rounds(ABC, Generic[Played]):
     ) -> dict[Workload, Played | Fault]:
         """Play a fresh round of each workload; those with the same seats share servers where these can fork.
 
-        Args:
-            arrived: called with each result as soon as it is there.
+        Each result is handed to `arrived` as soon as it is there.
         """
         shuffled = self._random.sample(workloads, len(workloads))
         played: dict[Workload, Played | Fault] = {}
@@ -203,17 +195,15 @@ class Rounds(ABC, Generic[Played]):
 
     def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, Partner]:
         drawn = noise(self._random)
-        partners = {
-            seat.name: stack.enter_context(
-                contextlib.closing(Partner(seat, self._machine, self._device, self._deadline, drawn))
-            )
-            for seat in self._random.sample(seats, len(seats))
-        }
+        partners: dict[str, Partner] = {}
+        for seat in self._random.sample(seats, len(seats)):
+            partner = Partner(seat, self._machine, self._device, self._deadline, drawn)
+            partners[seat.name] = stack.enter_context(contextlib.closing(partner))
         _all(partners, lambda partner: partner.await_ready())
         return partners
 
     def _play(self, workload: Workload, partners: Mapping[str, Partner]) -> Taken:
-        unfit = self._unfit.get(workload, ())
+        unfit = self._ladder.unfit(workload)
         jobs = {}
         for name, partner in partners.items():
             side, played = partner.side, dataclasses.replace(workload, lane=partner.seat.lane.name)
@@ -277,11 +267,7 @@ class Rounds(ABC, Generic[Played]):
                 taken.once.setdefault(name, {})["warm_start"] = _start_again(partner, jobs[name])
 
     def _same_texts(self, side: Side, changed: Sequence[str], sources: Mapping[str, str]) -> None:
-        """See that a process has read the texts with which the rounds began, to its end.
-
-        Raises:
-            SideError: it has not, so that its round is void.
-        """
+        """See that a process has read the texts with which the rounds began, to its end; if not, its round is void."""
         differing = self._texts[side.root.resolve()].unlike(sources)
         if changed or differing:
             raise SideError(side, edited(changed) if changed else unlike(differing))
@@ -308,18 +294,17 @@ class Rounds(ABC, Generic[Played]):
         libraries choose a GPU's kernels by timing them, which another process would disturb.
         """
         if self._device == "gpu" or any(partner.seat.cold for partner in partners.values()):
+
+            def alone(partner: Partner) -> Any:
+                if partner.seat.cold:
+                    partner.cool()
+                return partner.ask(jobs[partner.seat.name], "built")["built"]
+
             order = self._random.sample(list(partners), len(partners))
-            return _all({name: partners[name] for name in order}, lambda partner: _built(partner, jobs))
+            return _all({name: partners[name] for name in order}, alone)
         for name, partner in partners.items():
             partner.send(jobs[name])
         return _all(partners, lambda partner: partner.receive("built")["built"])
-
-
-def _built(partner: Partner, jobs: Mapping[str, Any]) -> Any:
-    """Have a partner build its program while no other does."""
-    if partner.seat.cold:
-        partner.cool()
-    return partner.ask(jobs[partner.seat.name], "built")["built"]
 
 
 def _start_again(partner: Partner, job: Mapping[str, Any]) -> float:
@@ -335,8 +320,7 @@ def _start_again(partner: Partner, job: Mapping[str, Any]) -> float:
 def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict[str, Any]:
     """The answers of all partners, asked in the given order.
 
-    Raises:
-        SideError: a partner has no answer; if both sides of a pair fail, it is head's error.
+    A partner without one raises its SideError; if both sides of a pair fail, head's is raised.
     """
     answers: dict[str, Any] = {}
     errors: dict[str, SideError] = {}

@@ -50,17 +50,17 @@ class Servers:
         """Hand over the kept servers of these seats, by name, to close with the stack; empty if none serve them."""
         kept, self._partners = self._partners, ()
         over = self._rounds >= (ROUNDS if self._swapped else OWN) or self._played > max(LEAST, STARTS * self._starting)
-        if not kept or over or not _alike(seats, [partner.seat for partner in kept]):
+        left = [] if over else draw.sample(list(kept), len(kept))
+        served = {}
+        for seat in seats:
+            if (partner := next((each for each in left if _kind(each.seat) == _kind(seat)), None)) is not None:
+                left.remove(partner)
+                served[seat.name] = partner
+        if left or len(served) < len(seats):
             self._rounds, self._starting, self._played = 0, 0.0, 0.0
             self._stack.close()
             return {}
         stack.enter_context(self._stack.pop_all())
-        left = draw.sample(list(kept), len(kept))
-        served = {}
-        for seat in seats:
-            partner = next(each for each in left if _kind(each.seat) == _kind(seat))
-            left.remove(partner)
-            served[seat.name] = partner
         for seat in seats:
             served[seat.name].seat, served[seat.name].side = seat, seat.side
         return served
@@ -68,9 +68,7 @@ class Servers:
     def keep(self, partners: Collection[Partner], stack: ExitStack, starting: float, played: float) -> None:
         """Keep these servers, which the stack would close, if they may serve again.
 
-        Args:
-            starting: seconds in which they have started; 0 if they were kept before.
-            played: seconds of what they have served since then, or since they were taken.
+        They took `starting` seconds to start (0 if they were kept before), and have since served for `played` seconds.
         """
         self._starting += starting
         self._played += played
@@ -78,16 +76,6 @@ class Servers:
         if self._entered and (not self._swapped or others.count(first) == len(others)):
             self._rounds += 1
             self._partners, self._stack = partners, stack.pop_all()
-
-
-def _alike(seats: Sequence[Seat], others: Sequence[Seat]) -> bool:
-    """True if servers for `others` can serve `seats`."""
-    left = [_kind(seat) for seat in others]
-    for kind in map(_kind, seats):
-        if kind not in left:
-            return False
-        left.remove(kind)
-    return not left
 
 
 def _kind(seat: Seat) -> tuple[Any, ...]:

@@ -77,10 +77,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Against:
-    """The base of a duet.
+    """The base of a duet: an interpreter or a revision; the other is None.
 
     Attributes:
-        interpreter, revision: one of the two; the other is None.
         top: of the user's repository, or the project's root folder if there is none.
         package: the folder of `fwbench`, relative to `top`, if it is part of the repository; None: both sides have the
             installed one.
@@ -103,11 +102,8 @@ class Named:
 def named(word: str, top: Path | Absent, here: str) -> Named | Absent:
     """Resolve a word by its form: a release, a path of an interpreter, an interpreter's version, or else a revision.
 
-    A word of another form is never looked up as a program, which would be run where the user meant a revision.
-
-    Args:
-        top: of the user's repository.
-        here: the interpreter over whose packages a release is put.
+    A word of another form is never looked up as a program, which would be run where the user meant a revision. A
+    release is put over the packages of the interpreter `here`.
 
     Raises:
         UserError: the release cannot be had, or git fails.
@@ -125,10 +121,7 @@ def named(word: str, top: Path | Absent, here: str) -> Named | Absent:
 
 
 def find(against: str, folder: Path) -> Against:
-    """Resolve a revision, an interpreter or a release.
-
-    Args:
-        folder: of the user's project.
+    """Resolve a revision, an interpreter or a release for the project in this folder.
 
     Raises:
         UserError: it is none of them, or a revision that lacks the `fwbench` that is part of this repository.
@@ -164,14 +157,10 @@ def own(top: Path) -> Path | None:
 
 @contextmanager
 def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterator[tuple[Side, Side]]:
-    """Base and head, in a folder that is removed at the end.
+    """Base, a git revision of the project or an interpreter, and head, in a folder that is removed at the end.
 
-    Args:
-        against: a git revision of the project, or an interpreter.
-        pythons: interpreter by framework of head, and of base where it is a revision.
-
-    Raises:
-        UserError: there is no such revision or interpreter.
+    Frameworks have the interpreters `pythons` in head, and in base where it is a revision. If there is no such revision
+    or interpreter, a UserError says so.
     """
     base = find(against, project.root)
     with Scratch() as made:

@@ -58,11 +58,7 @@ class Amounts:
 
 
 class Taken:
-    """The turns of a round.
-
-    Args:
-        amounts: of the round.
-        unfit: batches that did not fit before.
+    """The turns of a round, some after batches that did not fit.
 
     Attributes:
         described: settings and versions by the seat's name.

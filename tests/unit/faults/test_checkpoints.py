@@ -90,7 +90,7 @@ SHAPES = {"weight": (2, 3), "bias": (2,)}
 
 @pytest.fixture
 def loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     model = fwbench.Model("mine", torch="a:b", inputs=fwbench.normal(2), checkpoint="x.safetensors")
 
     def load(content):

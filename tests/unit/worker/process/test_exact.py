@@ -20,8 +20,8 @@ from fwbench.suite.profiles import PROFILES
 from fwbench.suite.selection import Selection
 from fwbench.suite.studies import Part
 from fwbench.worker.client.workers import Workers
-from fwbench.worker.process import exact
 from fwbench.worker.process.run import Measuring
+from fwbench.worker.process.writing import write as write_file
 from tests.unit.fakes import FakeFramework, FakeProgram
 from tests.unit.worker.process.test_run import Restarting
 
@@ -142,7 +142,7 @@ def written(monkeypatch, tmp_path):
         file = tmp_path / "exact.npz"
         workload = Workload("noop", "noop", mode, batch_size=4, precision="fp64")
         job = {"workload": workload.to_json(), "path": [], "model": CATALOG["noop"].to_json(), "start": None}
-        made = exact.write(LANES["noop"], {**job, "write_exact": str(file)})
+        made = write_file(LANES["noop"], {**job, "write_exact": str(file)})
         return made, sketching.read(str(file)) if file.exists() else None
 
     return write
