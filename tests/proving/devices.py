@@ -5,10 +5,10 @@ optimizer's step with the mean of the gradients. That is exactly what one device
 as many parts: batch normalisation sees the same slices. Without batch normalisation it is also what one device does
 with the whole batch. Running statistics are those of the first device, as of one that is given the first slice alone.
 
-The ranks are real processes on this machine, which run this file, with their job as a line of JSON on standard input.
-With one process its framework must have been told to show it as many devices.
+The ranks are real processes on this machine, which run this file with their job as JSON.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -37,6 +37,10 @@ from fwbench.parity.case import STEPS, Array, Case, Optimizer
 from fwbench.parity.errors import Errors, NotTheSame, Quantity, check, gradient_errors, relative_l2
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+
+ROOT = Path(__file__).parents[2]
+
+_DEVICES = 2
 
 # What N devices are compared with: one device that accumulates N parts, one with the whole batch, and, for running
 # statistics, one with the first slice.
@@ -102,41 +106,23 @@ class Found:
         return worst
 
 
-def found(
-    lane: str,
-    trials: Sequence[Trial],
-    devices: int = 2,
-    *,
-    processes: int | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> list[Found]:
-    """Make trials, all of them in the same processes.
+def found(lane: str, trials: Sequence[Trial]) -> list[Found]:
+    """Make trials over two devices, all of them in the same two processes.
 
     Args:
         lane: `torch`, `jax` or `tensorflow`.
-        processes: default: one for each device.
-        environment: further variables of the processes.
 
     Raises:
         RuntimeError: a process failed; the message ends with what it said.
     """
-    size = processes or devices
-    job = {
-        "lane": lane,
-        "trials": [{**vars(trial), "model": trial.model.to_json()} for trial in trials],
-        "devices": devices,
-        "size": size,
-        "address": f"127.0.0.1:{_free_port()}",
-        "path": sys.path,
-    }
-    variables = {**os.environ, **OWN[lane].variables(1, "cpu"), "OMP_NUM_THREADS": "1", **(environment or {})}
-    with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
-        ranks = [_Rank(Path(folder), {**job, "rank": rank, "folder": folder}, variables) for rank in range(size)]
-        try:
-            told = _told(ranks)
-        finally:
-            for rank in ranks:
-                rank.end()
+    told = _told(
+        {
+            "lane": lane,
+            "trials": [{**vars(trial), "model": trial.model.to_json()} for trial in trials],
+            "address": f"127.0.0.1:{_free_port()}",
+            "path": sys.path,
+        }
+    )
     answers = []
     for number, trial in enumerate(trials):
         digests = [rank[number]["digests"] for rank in told]
@@ -145,61 +131,38 @@ def found(
     return answers
 
 
-class _Rank:
-    """A process that this one has started."""
-
-    def __init__(self, folder: Path, job: Mapping[str, Any], variables: Mapping[str, str]) -> None:
-        self.number = job["rank"]
-        self._files = [folder / f"{self.number}.{name}" for name in ("job", "answer", "said")]
-        self._files[0].write_text(json.dumps(job), encoding="utf-8")
-        with self._files[0].open() as given, self._files[1].open("w") as answer, self._files[2].open("w") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.proving.devices"],
-                cwd=Path(__file__).parents[2],
-                env=dict(variables),
-                stdin=given,
-                stdout=answer,
-                stderr=said,
-            )
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    @property
-    def answer(self) -> Any:
-        return json.loads(self._files[1].read_text(encoding="utf-8"))
-
-    @property
-    def said(self) -> str:
-        return self._files[2].read_text(encoding="utf-8", errors="replace").strip()
-
-
-def _told(ranks: Sequence[_Rank]) -> list[Any]:
-    """What the ranks answer; one that failed would leave the others waiting."""
-    while any(rank.process.poll() is None for rank in ranks):
-        if any(rank.process.returncode for rank in ranks):
-            break
-        time.sleep(0.05)
-    failed = [rank for rank in ranks if rank.process.returncode]
-    if failed:
-        code = failed[0].process.returncode
-        raise RuntimeError(f"rank {failed[0].number} of {len(ranks)} failed ({code}):\n{failed[0].said[-2000:]}")
-    return [rank.answer for rank in ranks]
+def _told(job: Mapping[str, Any]) -> list[Any]:
+    """What the ranks answer, each a process; where one fails, the others, which would wait for it, are ended."""
+    variables = {**os.environ, **OWN[job["lane"]].variables(1, "cpu"), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory(prefix="fwbench-") as name, contextlib.ExitStack() as ending:
+        folder, ranks = Path(name), []
+        for rank in range(_DEVICES):
+            command = [sys.executable, "-m", "tests.proving.devices", json.dumps({**job, "rank": rank, "folder": name})]
+            with (folder / f"{rank}.output").open("w") as output:
+                process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=output)
+            ending.callback(process.wait)
+            ending.callback(process.kill)
+            ranks.append(process)
+        while any(process.poll() is None for process in ranks) and not any(process.returncode for process in ranks):
+            time.sleep(0.05)
+        for rank, process in enumerate(ranks):
+            if process.returncode:
+                said = (folder / f"{rank}.output").read_text(encoding="utf-8", errors="replace").strip()
+                raise RuntimeError(f"rank {rank} of {_DEVICES} failed ({process.returncode}):\n{said[-2000:]}")
+        return [json.loads((folder / f"{rank}.answer").read_text(encoding="utf-8")) for rank in range(_DEVICES)]
 
 
 def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+        return listener.getsockname()[1]
 
 
 class _Neighbours(Ranks):
     """Ranks that meet in a folder; nothing is measured meanwhile."""
 
-    def __init__(self, rank: int, size: int, address: str, folder: Path) -> None:
-        self.rank, self.size, self.local, self.address = rank, size, rank, address
+    def __init__(self, rank: int, address: str, folder: Path) -> None:
+        self.rank, self.size, self.local, self.address = rank, _DEVICES, rank, address
         self._folder, self._meetings = folder, 0
 
     def agree(self, value: float) -> float:
@@ -221,14 +184,12 @@ class _Neighbours(Ranks):
 
 def _answer(job: Mapping[str, Any]) -> list[Any]:
     """One rank's part of all trials: digests of its weights, and the first rank's errors."""
-    lane, ranks = job["lane"], None
+    lane, ranks = job["lane"], _Neighbours(job["rank"], job["address"], Path(job["folder"]))
     build = _BUILDERS[lane]
     framework = frameworks.load(OWN[lane].adapter)
-    if job["size"] > 1:
-        ranks = _Neighbours(job["rank"], job["size"], job["address"], Path(job["folder"]))
-        framework.join(ranks)
+    framework.join(ranks)
     trials = [Trial(**{**trial, "model": Model.from_json(trial["model"])}) for trial in job["trials"]]
-    problems = [_Problem(framework, lane, trial.model, job["devices"]) for trial in trials]
+    problems = [_Problem(framework, lane, trial.model) for trial in trials]
     taken: list[dict[Optimizer, Walk]] = []
     answers: list[Any] = []
     for trial, problem in zip(trials, problems, strict=True):
@@ -263,21 +224,21 @@ def _answer(job: Mapping[str, Any]) -> list[Any]:
 class _Problem:
     """What is computed of one model."""
 
-    def __init__(self, framework: Framework, lane: str, model: Model, devices: int) -> None:
-        self.model, self.devices, self._lane = model, devices, lane
+    def __init__(self, framework: Framework, lane: str, model: Model) -> None:
+        self.model, self._lane = model, lane
         self._sizes = model.sizes(tuple(model.proof_axes.items()))
         self.start = draw(model, framework.weight_shapes(model, self._sizes), seed=0)
         self._normalises = any(map(is_statistic, self.start))
-        self.batch_size = devices * (model.proof_batch or (_NORMALISED if self._normalises else _SAMPLES))
+        self.batch_size = _DEVICES * (model.proof_batch or (_NORMALISED if self._normalises else _SAMPLES))
 
     def walk(self, build: Build, optimizer: Optimizer, ranks: Ranks | None) -> Walk:
         """The weights over several devices."""
-        return _walk(self._built(build, optimizer, ranks, devices=self.devices))
+        return _walk(self._built(build, optimizer, ranks, devices=_DEVICES))
 
     def references(self, build: Build, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Optimizer, Walk]]:
         """The weights on one device, by what it is given and by optimizer, one after the other."""
         for optimizer in optimizers:
-            yield PARTS, optimizer, _walk(self._built(build, optimizer, None, accumulate=self.devices))
+            yield PARTS, optimizer, _walk(self._built(build, optimizer, None, accumulate=_DEVICES))
             if not self._normalises:
                 yield WHOLE, optimizer, _walk(self._built(build, optimizer, None))
         if self._normalises:
@@ -312,9 +273,9 @@ class _Problem:
 
     def _of_first_slice(self, build: Build) -> Trainer:
         """A program of one device that is given the slice of the first of several."""
-        samples = self.batch_size // self.devices
+        samples = self.batch_size // _DEVICES
         workload = dataclasses.replace(self._workload("sgd"), batch_size=samples)
-        program = build(workload, self.model, self.start, None, self.devices)
+        program = build(workload, self.model, self.start, None, _DEVICES)
         whole = self._workload("sgd")
         (images,) = draw_inputs(self.model.inputs, self.batch_size, whole.seed, self._sizes).values()
         labels = targets(whole, self.model, (self.batch_size, self.model.classes))
@@ -415,12 +376,8 @@ _BUILDERS: Mapping[str, Build] = {"torch": _of_torch, "jax": _of_jax, "tensorflo
 
 
 if __name__ == "__main__":
-    # A library in C may print, as gloo does.
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    given = json.load(sys.stdin)
+    given = json.loads(sys.argv[1])
     sys.path[:] = given["path"]
-    json.dump(_answer(given), answer)
-    answer.flush()
+    Path(given["folder"], f"{given['rank']}.answer").write_text(json.dumps(_answer(given)), encoding="utf-8")
     # As workers do: threads of gloo that outlive the interpreter's end abort the process.
     os._exit(0)
