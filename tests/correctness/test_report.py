@@ -45,8 +45,8 @@ def test_rendering():
     made_with = {"versions": {"torch": "2.15.0", "jax": "0.10.2"}, "device": "cpu"}
     page = render(
         {
-            ("resnet50", "jax"): Full("jax", made_with, [SAMPLE], {"one_epsilon-output": 2e-3}),
-            ("resnet50", "tensorflow"): Full("tensorflow", made_with, [other], {}),
+            ("resnet50", "jax"): Full("jax", made_with, (SAMPLE,), {"one_epsilon-output": 2e-3}),
+            ("resnet50", "tensorflow"): Full("tensorflow", made_with, (other,), {}),
         }
     )
     assert "ran on\nthe CPU, float64 on the CPU. Versions: torch 2.15.0, jax 0.10.2." in page

@@ -36,7 +36,7 @@ def prove(name: str, candidate: str) -> None:
         if mutation.model == name:
             _tell(f"mutations: {mutation.name}")
             errors[mutation.name] = planted.find(mutation)
-    records.write(name, Full(candidate, made_with, rows, errors))
+    records.write(name, Full(candidate, made_with, tuple(rows), errors))
 
 
 def _tell(stage: str) -> None:

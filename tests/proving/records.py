@@ -5,10 +5,8 @@ correctness need not repeat it. After a change of the prover it still holds, as 
 images anyway and the prover on small networks; `python -m tests.proving` renews it. No framework is imported.
 """
 
-import dataclasses
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import Any
 from fwbench.machine import machine, versions
 from fwbench.models import CATALOG
 from fwbench.parity.sources import sources
-from fwbench.parity.store import Key
+from fwbench.parity.store import Key, digest
+from fwbench.record.decoding import Decoded
 from tests.proving.rows import Row
 
 FOLDER = Path(__file__).with_name("records")
@@ -42,7 +41,7 @@ _ASIDE = (
 
 
 @dataclass(frozen=True)
-class Full:
+class Full(Decoded):
     """What a full proof of a framework's network found.
 
     Attributes:
@@ -54,7 +53,7 @@ class Full:
 
     candidate: str
     made_with: Mapping[str, Any]
-    rows: Sequence[Row]
+    rows: tuple[Row, ...]
     mutations: Mapping[str, float]
 
 
@@ -73,7 +72,7 @@ def current(model: str, candidate: str) -> bool:
 def write(model: str, proved: Full) -> None:
     """Keep a full proof beside those of the same sources with other versions, and in the place of all others."""
     kept = [one for one in _read(model) if one.candidate != proved.candidate or _besides(one, proved)]
-    text = json.dumps([dataclasses.asdict(one) for one in (*kept, proved)], indent=1)
+    text = json.dumps([one.to_json() for one in (*kept, proved)], indent=1)
     _file(model).write_text(f"{text}\n", encoding="utf-8")
 
 
@@ -89,15 +88,11 @@ def made_with(model: str, candidate: str) -> dict[str, Any]:
     proving = {module: digest for module, digest in followed.items() if not module.startswith(_ASIDE)}
     scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
     return {
-        "sources": _digest([key.definition, key.files, scales]),
-        "prover": _digest(proving),
+        "sources": digest([key.definition, key.files, scales]),
+        "prover": digest(proving),
         "versions": versions(DISTRIBUTIONS[candidate]),
         "device": machine().device,
     }
-
-
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _same(made: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -116,4 +111,4 @@ def _file(model: str) -> Path:
 def _read(model: str) -> list[Full]:
     path = _file(model)
     every = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return [Full(**{**one, "rows": [Row.from_json(row) for row in one["rows"]]}) for one in every]
+    return [Full.from_json(one) for one in every]

@@ -1,19 +1,18 @@
 """What a full proof says of one model's network in a framework and a mode."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fwbench.parity.case import Mode
 from fwbench.parity.errors import BOUNDS, Quantity
+from fwbench.record.decoding import Decoded
 
 # How many times the reference's own float32 error another float32 result may err.
 ROOM = 5
 
 
 @dataclass(frozen=True)
-class Rounding:
+class Rounding(Decoded):
     """Errors of float32 results: the reference's own, what they allow, and the candidate's."""
 
     own: float
@@ -22,7 +21,7 @@ class Rounding:
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Decoded):
     """What one model's network in a framework reached in one mode; compiled results are of inference alone.
 
     Attributes:
@@ -41,10 +40,6 @@ class Row:
     xla: float | None = None
     candidate: str = "jax"
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields as JSON primitives."""
-        return dataclasses.asdict(self)
-
     @property
     def holds(self) -> bool:
         """Whether every error is within its bound."""
@@ -55,9 +50,3 @@ class Row:
             and all(error <= self.logits.bound for error in (self.logits.error, *compiled))
             and self.gradients.error <= self.gradients.bound
         )
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Row":
-        """The inverse of `to_json`."""
-        roundings = {name: Rounding(**data[name]) for name in ("logits", "gradients")}
-        return cls(**{**data, **roundings})

@@ -20,7 +20,7 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "FOLDER", tmp_path)
 
     def keep(**made):
-        proved = Full("jax", {**made_with("mlp", "jax"), **made}, [ROW], {"nesterov-sgd": 0.1})
+        proved = Full("jax", {**made_with("mlp", "jax"), **made}, (ROW,), {"nesterov-sgd": 0.1})
         records.write("mlp", proved)
         return proved
 

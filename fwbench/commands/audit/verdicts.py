@@ -1,6 +1,5 @@
 """The verdict on a pair: `fwbench prove` in a process of its own, and its outcome."""
 
-import hashlib
 import json
 import re
 import time
@@ -17,7 +16,7 @@ from fwbench.errors import UserError
 from fwbench.machine import versions
 from fwbench.models import Model
 from fwbench.models.project import Project
-from fwbench.parity.store import Proved
+from fwbench.parity.store import Proved, digest
 from fwbench.record import files
 from fwbench.record.decoding import Decoded
 from fwbench.record.lanes import LANES
@@ -154,7 +153,7 @@ def _key(pair: Pair) -> str:
     """Digest of all that a verdict depends on."""
     installed = versions(name for lane in LANES.values() for name in lane.distributions)
     subject: dict[str, Any] = {**pair.table, "note": "", "kind": "", "fwbench": fwbench.__version__}
-    return hashlib.sha256(json.dumps([subject, installed], sort_keys=True).encode()).hexdigest()[:16]
+    return digest([subject, installed])
 
 
 def _short(sentence: str, cache: Path, pair: Pair) -> str:

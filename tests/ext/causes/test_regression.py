@@ -9,7 +9,7 @@ import fwbench.git
 from fwbench.compare.findings import Verdict
 from fwbench.errors import UserError
 from fwbench.ext.causes import regression
-from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.explaining import Explanation
 from fwbench.ext.causes.steps import Search
 from fwbench.worker.client import interrupts
 from fwbench.worker.turns.checkouts import WORKING_TREE
