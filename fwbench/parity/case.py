@@ -15,6 +15,7 @@ from fwbench import frameworks
 from fwbench.frameworks.training import targets
 from fwbench.models import CATALOG, Model, checkpoint
 from fwbench.models.importing import ModelError, load
+from fwbench.models.inputs import Input
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Shape, Weights, draw, draw_unit, perturbed
 from fwbench.parity.power import Power
@@ -64,6 +65,13 @@ class Point:
     def __str__(self) -> str:
         return f"{self.weights} weights" + ("" if self.scale == 1 else f", inputs times {self.scale:g}")
 
+    def put(self, name: str, array: Array, given: Input | None) -> Array:
+        """The array of an input, or of `TARGETS`, with the values that it holds at this point."""
+        return array
+
+
+# The name of a loss's targets, beside those of the inputs.
+TARGETS = "targets"
 
 # The point at which every quantity is compared, trajectories included.
 MAIN = Point()
@@ -80,6 +88,7 @@ class Case:
         axes: values of the model's axes that differ from the first ones.
         batch_size: number of samples; at least 2 where a batch needs a variance.
         device: `cpu` or `gpu`.
+        wanted: the point that sets the targets. They belong to the case, as a program may hold targets as constants.
     """
 
     model: Model
@@ -88,6 +97,7 @@ class Case:
     axes: tuple[tuple[str, int], ...] = ()
     batch_size: int = 2
     device: Device = "cpu"
+    wanted: Point = MAIN
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -102,13 +112,16 @@ class Case:
     def inputs(self, point: Point = MAIN) -> dict[str, Array]:
         """Samples by the input's name, of shape (batch_size, *sizes); images are NHWC."""
         drawn = draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes)
-        return self._cast(drawn, point.scale, point.moved)
+        cast = self._cast(drawn, point.scale, point.moved)
+        return {name: point.put(name, array, self.model.inputs[name]) for name, array in cast.items()}
 
     def targets(self, output: tuple[int, ...]) -> Array | None:
         """The targets of the loss for an output of this shape; None if the loss takes none."""
         workload = Workload(self.model.reference, self.model.name, "train_step", self.batch_size, axes=self.axes)
         target = targets(workload, self.model, output)
-        return None if target is None else self._cast({"": target})[""]
+        if target is None:
+            return None
+        return self.wanted.put(TARGETS, self._cast({TARGETS: target})[TARGETS], self.model.targets)
 
     def weights(self, shapes: Mapping[str, Shape], point: Point = MAIN) -> dict[str, Array]:
         """The weights of a point in this case's number format.
@@ -219,15 +232,15 @@ class Side(ABC):
         return frozenset()
 
     @functools.cached_property
-    def _has_weights(self) -> bool:
-        return bool(self.shapes(self.case.model, self.case.sizes))
+    def _size(self) -> int:
+        """The number of the network's weights."""
+        return sum(map(math.prod, self.shapes(self.case.model, self.case.sizes).values()))
 
     @functools.cached_property
     def room(self) -> int:
         """The number of samples that all further passes of this network may have, so that they take seconds at most."""
-        shapes = self.shapes(self.case.model, self.case.sizes)
         numbers = sum(array[0].size for array in self.case.inputs().values())
-        return _ROOM // max(1, int(numbers) * sum(math.prod(shape) for shape in shapes.values()))
+        return _ROOM // max(1, int(numbers) * self._size)
 
     def forget(self) -> None:
         """Free all stored results."""
@@ -251,31 +264,28 @@ class Side(ABC):
     def rounding(self, point: Point = MAIN) -> Rounding:
         """The change that rounding alone makes in this side's results at a point."""
         if point not in self._roundings:
-            elsewhere = replace(point, moved=1)
-            gradients: Mapping[str, Array] = {}
-            moved_gradients: Mapping[str, Array] = {}
-            if self._has_weights:
-                gradients = self.backward(point).gradients
-                moved, backward = self._backward(elsewhere)
-                moved_gradients = backward.gradients
-            else:
-                moved = self._forward(elsewhere)
+            elsewhere, trained = replace(point, moved=1), self._size > 0
+            gradients = self.backward(point).gradients if trained else {}
+            moved, backward = self._backward(elsewhere) if trained else (self._forward(elsewhere), Backward(0.0, {}))
             forward = self.forward(point)
             self._roundings[point] = Rounding(
                 distance(moved.output, forward.output),
                 abs(moved.loss - forward.loss),
                 {name: distance(moved.statistics[name], array) for name, array in forward.statistics.items()},
-                {name: distance(moved_gradients[name], array) for name, array in gradients.items()},
+                {name: distance(backward.gradients[name], array) for name, array in gradients.items()},
             )
         return self._roundings[point]
 
     def trains_as_it_infers(self) -> bool:
         """True if the results of a case in training mode equal those in inference mode, to the last bit."""
-        twin = type(self)(replace(self.case, mode="eval"))
-        one, other = self.backward(), twin.backward()
-        return np.array_equal(self.forward().output, twin.forward().output) and all(
-            np.array_equal(one.gradients[name], array) for name, array in other.gradients.items()
-        )
+        return self.equals(type(self)(replace(self.case, mode="eval")), MAIN)
+
+    def equals(self, other: "Side", point: Point) -> bool:
+        """True if output and gradients at a point equal another side's, to the last bit."""
+        ours, theirs = self.backward(point).gradients, other.backward(point).gradients
+        outputs = self.forward(point).output, other.forward(point).output
+        pairs = [outputs, *((array, theirs[name]) for name, array in ours.items())]
+        return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
 
     def power(self, reference: "Side", points: Sequence[Point], seconds: float) -> Power | None:
         """Count the mistakes, planted in this side's program, that a proof at these points would find.

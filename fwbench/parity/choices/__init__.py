@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.parity.case import Case, Point
+from fwbench.parity.case import TARGETS, Case, Point
 from fwbench.parity.where.calls import shown
 
 # Words for the two sides of each comparison of a value with a number.
@@ -30,10 +30,6 @@ COMPARISONS = tuple(_COMPARED)
 
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 _PACKAGES = {"site-packages", "dist-packages"}
-
-# The name of a loss's targets, beside those of the inputs.
-TARGETS = "targets"
-
 
 # Words for the two sides of each kind of limit, a number.
 _LIMITED = {
