@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fwbench.frameworks.jax.options import known
-from fwbench.parity.case import MAIN, Backward, Forward, Point, Rounding, Side
+from fwbench.parity.case import MAIN, Point, Rounding, Side
 from fwbench.parity.errors import FORWARD, Errors, Quantity, bound, gradient_errors, measure
 from fwbench.parity.jax import _AS_WRITTEN, _HEAVY, JaxSide, State
 from fwbench.parity.power import Power
@@ -115,21 +115,17 @@ class _Mistaken(JaxSide):
 
     def __init__(self, programs: _Programs, number: int) -> None:
         Side.__init__(self, programs.side.case)
-        self._programs, self._number = programs, number
+        self._programs = programs
+        self._apply = lambda *arguments: _without_ranges(programs.apply(*arguments, number, programs.limits))
+        self._differentiate = lambda *arguments: self._gradients(*arguments, number, programs.limits)
         self.changes_values = number == NONE or programs.sites[number].mistake.forward
 
-    def _forward(self, point: Point) -> Forward:
-        answer = self._run(self._programs.apply, point)
-        return _on_host(answer)
+    def arguments(self, point: Point = MAIN) -> tuple[State, State, State]:
+        return self._programs.arguments(point)
 
-    def _backward(self, point: Point) -> tuple[Forward, Backward]:
-        answer, gradients = self._run(self._programs.differentiate, point)
-        forward = _on_host(answer)
-        return forward, Backward(forward.loss, jax.tree.map(np.asarray, gradients))
-
-    def _run(self, program: Any, point: Point) -> Any:
-        with self.arithmetic():
-            return program(*self._programs.arguments(point), self._number, self._programs.limits)
+    def _gradients(self, *arguments: Any) -> Any:
+        answer, gradients = self._programs.differentiate(*arguments)
+        return _without_ranges(answer), gradients
 
 
 class _Right(_Mistaken):
@@ -143,9 +139,9 @@ class _Right(_Mistaken):
         return self._reference.rounding(point)
 
 
-def _on_host(answer: Any) -> Forward:
-    loss, ((output, statistics), _) = answer
-    return Forward(np.asarray(output), float(loss), jax.tree.map(np.asarray, statistics))
+def _without_ranges(answer: Any) -> Any:
+    loss, (rest, _) = answer
+    return loss, rest
 
 
 def _differs(wrong: _Mistaken, right: _Mistaken, point: Point) -> bool:
