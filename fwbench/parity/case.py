@@ -111,17 +111,14 @@ class Case:
 
     def inputs(self, point: Point = MAIN) -> dict[str, Array]:
         """Samples by the input's name, of shape (batch_size, *sizes); images are NHWC."""
-        drawn = draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes)
-        cast = self._cast(drawn, point.scale, point.moved)
+        cast = self._cast(draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes), point.scale, point.moved)
         return {name: point.put(name, array, self.model.inputs[name]) for name, array in cast.items()}
 
     def targets(self, output: tuple[int, ...]) -> Array | None:
         """The targets of the loss for an output of this shape; None if the loss takes none."""
         workload = Workload(self.model.reference, self.model.name, "train_step", self.batch_size, axes=self.axes)
         target = targets(workload, self.model, output)
-        if target is None:
-            return None
-        return self.wanted.put(TARGETS, self._cast({TARGETS: target})[TARGETS], self.model.targets)
+        return None if target is None else self.wanted.put(TARGETS, self._cast({"": target})[""], self.model.targets)
 
     def weights(self, shapes: Mapping[str, Shape], point: Point = MAIN) -> dict[str, Array]:
         """The weights of a point in this case's number format.
@@ -288,24 +285,17 @@ class Side(ABC):
         return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
 
     def power(self, reference: "Side", points: Sequence[Point], seconds: float) -> Power | None:
-        """Count the mistakes, planted in this side's program, that a proof at these points would find.
+        """Count the mistakes, planted in this side's program, that a proof at these points finds; None: it takes none.
 
         Args:
             reference: the other side, whose rounding the proof admits.
             points: the proof's points, the main one first.
             seconds: time after which no more are planted.
-
-        Returns:
-            None if no mistakes can be planted in the framework's programs, which is the default.
         """
         return None
 
     def calls(self, point: Point = MAIN) -> list[Call]:
-        """The calls of modules in one forward pass, which runs operator by operator, in the order in which they end.
-
-        Returns:
-            An empty list if the network has no modules, which is the default.
-        """
+        """The calls of modules in one forward pass, operator by operator, in the order in which they end; or none."""
         return []
 
     def stepped(self, calls: Sequence[int], point: Point = MAIN) -> Stepped:
@@ -323,8 +313,7 @@ class Side(ABC):
     def widened() -> AbstractContextManager[dict[str, None]]:
         """A context in which the user's own training steps compute in float64 what they cast to a lower format.
 
-        Returns:
-            A context manager that yields the changes to the steps run within it, as half sentences.
+        It yields the changes to the steps run within it, as half sentences.
 
         Raises:
             ModelError: the framework runs no such steps.

@@ -50,9 +50,8 @@ class Trajectory:
     @property
     def names(self) -> list[str]:
         """The parameters that have moments in the last state; if none has, all parameters."""
-        last = self.leaves[-1]
-        held = [name.partition(".")[2] for name in last if role_of(name) == FIRST]
-        return sorted(held or [name.partition(".")[2] for name in last if role_of(name) == WEIGHTS])
+        role = FIRST if self.has(FIRST) else WEIGHTS
+        return sorted(name.partition(".")[2] for name in self.leaves[-1] if role_of(name) == role)
 
     def vector(self, role: str, step: int) -> Vector:
         """A role's numbers of all trained parameters after a step; zeros where the state has none yet."""
@@ -123,7 +122,7 @@ def _gradients(one: Trajectory, other: Trajectory, step: int, parts: Parts) -> s
         return ""
     ours, theirs = (_gradient(side, step, betas[0]) for side in (one, other))
     clips = [_norm(side, betas[0]) for side in (one, other)]
-    factor, rest = _fitted(theirs, ours)
+    (factor,), rest = _fit(theirs, ours)
     if rest <= _EXACT:
         if any(clips):
             said = [f"clips gradients to a norm of {clip:.6g}" if clip else "does not clip them" for clip in clips]
@@ -326,11 +325,6 @@ def _fit(values: Vector, *columns: Vector) -> tuple[Vector, float]:
     found, *_ = np.linalg.lstsq(matrix / scales, values, rcond=None)
     rest = np.linalg.norm(values - matrix / scales @ found)
     return found / scales, float(rest / (np.linalg.norm(values) or 1.0))
-
-
-def _fitted(values: Vector, column: Vector) -> tuple[float, float]:
-    (factor,), rest = _fit(values, column)
-    return float(factor), rest
 
 
 def _equal(one: Vector, other: Vector) -> bool:
