@@ -14,8 +14,7 @@ from fwbench.parity.store import stamp
 from tests.proving import records
 from tests.proving.mutations import MUTATIONS
 from tests.proving.page import render
-from tests.proving.records import Full
-from tests.proving.rows import Rounding, Row
+from tests.proving.records import Full, Rounding, Row
 from tests.tensorflow import TENSORFLOW, needs_tensorflow
 
 SAMPLE = Row(

@@ -185,7 +185,6 @@ class _Neighbours(Ranks):
 def _answer(job: Mapping[str, Any]) -> list[Any]:
     """One rank's part of all trials: digests of its weights, and the first rank's errors."""
     lane, ranks = job["lane"], _Neighbours(job["rank"], job["address"], Path(job["folder"]))
-    build = _BUILDERS[lane]
     framework = frameworks.load(OWN[lane].adapter)
     framework.join(ranks)
     trials = [Trial(**{**trial, "model": Model.from_json(trial["model"])}) for trial in job["trials"]]
@@ -197,7 +196,7 @@ def _answer(job: Mapping[str, Any]) -> list[Any]:
             if trial.mistake:
                 mutations = importlib.import_module("tests.proving.devices_mutations")
                 getattr(mutations, trial.mistake)(lane, patch)
-            walks = {optimizer: problem.walk(build, optimizer, ranks) for optimizer in trial.optimizers}
+            walks = {optimizer: problem.walk(optimizer, ranks) for optimizer in trial.optimizers}
         digests = {
             f"step {step} of {optimizer}": _digest(weights)
             for optimizer, walk in walks.items()
@@ -213,7 +212,7 @@ def _answer(job: Mapping[str, Any]) -> list[Any]:
         for model in dict.fromkeys(trial.model for trial in trials):
             chosen = [number for number, trial in enumerate(trials) if trial.model == model]
             # A model's first trial has all the optimizers of those that follow.
-            for against, optimizer, walk in problems[chosen[0]].references(build, trials[chosen[0]].optimizers):
+            for against, optimizer, walk in problems[chosen[0]].references(trials[chosen[0]].optimizers):
                 for number in chosen:
                     if optimizer in taken[number]:
                         found = problems[number].errors(against, optimizer, taken[number][optimizer], walk)
@@ -225,34 +224,30 @@ class _Problem:
     """What is computed of one model."""
 
     def __init__(self, framework: Framework, lane: str, model: Model) -> None:
-        self.model, self._lane = model, lane
+        self.model, self._lane, self._build = model, lane, _BUILDERS[lane]
         self._sizes = model.sizes(tuple(model.proof_axes.items()))
         self.start = draw(model, framework.weight_shapes(model, self._sizes), seed=0)
         self._normalises = any(map(is_statistic, self.start))
         self.batch_size = _DEVICES * (model.proof_batch or (_NORMALISED if self._normalises else _SAMPLES))
 
-    def walk(self, build: Build, optimizer: Optimizer, ranks: Ranks | None) -> Walk:
-        """The weights over several devices."""
-        return _walk(self._built(build, optimizer, ranks, devices=_DEVICES))
+    def walk(self, optimizer: Optimizer, ranks: Ranks | None, **fields: int) -> Walk:
+        """The weights over several devices, or, without ranks, on one."""
+        fields = {"devices": _DEVICES} if ranks else fields
+        return _walk(self._build(self._workload(optimizer, **fields), self.model, self.start, ranks, None))
 
-    def references(self, build: Build, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Optimizer, Walk]]:
+    def references(self, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Optimizer, Walk]]:
         """The weights on one device, by what it is given and by optimizer, one after the other."""
         for optimizer in optimizers:
-            yield PARTS, optimizer, _walk(self._built(build, optimizer, None, accumulate=_DEVICES))
+            yield PARTS, optimizer, self.walk(optimizer, None, accumulate=_DEVICES)
             if not self._normalises:
-                yield WHOLE, optimizer, _walk(self._built(build, optimizer, None))
+                yield WHOLE, optimizer, self.walk(optimizer, None)
         if self._normalises:
-            yield FIRST, "sgd", _walk(self._of_first_slice(build), steps=1)
+            yield FIRST, "sgd", _walk(self._of_first_slice(), steps=1)
 
     def errors(self, against: str, optimizer: Optimizer, taken: Walk, reference: Walk) -> dict[Quantity, Errors]:
-        """Of one optimizer's steps."""
         if against == FIRST:
-            expected = reference[1]
-            return {
-                "statistics": {
-                    name: relative_l2(taken[1][name], expected[name]) for name in filter(is_statistic, expected)
-                }
-            }
+            names = filter(is_statistic, reference[1])
+            return {"statistics": {name: relative_l2(taken[1][name], reference[1][name]) for name in names}}
         errors: dict[Quantity, Errors] = {optimizer: self._apart(taken[STEPS], reference[STEPS])}
         if optimizer == "sgd":
             errors["gradients"] = self._apart(taken[1], reference[1], LEARNING_RATE["sgd"])
@@ -268,15 +263,11 @@ class _Problem:
 
         return gradient_errors(change(actual), change(expected))
 
-    def _built(self, build: Build, optimizer: Optimizer, ranks: Ranks | None, **fields: int) -> Trainer:
-        return build(self._workload(optimizer, **fields), self.model, self.start, ranks, None)
-
-    def _of_first_slice(self, build: Build) -> Trainer:
+    def _of_first_slice(self) -> Trainer:
         """A program of one device that is given the slice of the first of several."""
-        samples = self.batch_size // _DEVICES
-        workload = dataclasses.replace(self._workload("sgd"), batch_size=samples)
-        program = build(workload, self.model, self.start, None, _DEVICES)
-        whole = self._workload("sgd")
+        samples, whole = self.batch_size // _DEVICES, self._workload("sgd")
+        sliced = dataclasses.replace(whole, batch_size=samples)
+        program = self._build(sliced, self.model, self.start, None, _DEVICES)
         (images,) = draw_inputs(self.model.inputs, self.batch_size, whole.seed, self._sizes).values()
         labels = targets(whole, self.model, (self.batch_size, self.model.classes))
         assert labels is not None
@@ -284,17 +275,8 @@ class _Problem:
         return program
 
     def _workload(self, optimizer: Optimizer, **fields: int) -> Workload:
-        axes = tuple(self.model.proof_axes.items())
-        return Workload(
-            self._lane,
-            self.model.name,
-            "train_step",
-            self.batch_size,
-            "fp64",
-            optimizer=optimizer,
-            axes=axes,
-            **fields,  # type: ignore[arg-type]
-        )
+        given: dict[str, Any] = {"optimizer": optimizer, "axes": tuple(self.model.proof_axes.items()), **fields}
+        return Workload(self._lane, self.model.name, "train_step", self.batch_size, "fp64", **given)
 
 
 def _walk(program: Trainer, steps: int = STEPS) -> Walk:

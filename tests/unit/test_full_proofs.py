@@ -8,8 +8,7 @@ from fwbench.models import CATALOG
 from fwbench.parity import store
 from fwbench.parity.case import MODELS
 from tests.proving import records
-from tests.proving.records import MUTATIONS, Full, full, made_with
-from tests.proving.rows import Rounding, Row
+from tests.proving.records import MUTATIONS, Full, Rounding, Row, full, made_with
 
 ROW = Row("mlp", "eval", {"output": 1e-15}, Rounding(1e-7, 5e-7, 2e-7), Rounding(1e-7, 5e-7, 2e-7), None, 1e-7)
 
