@@ -147,7 +147,7 @@ def write(proved: Proved, folder: Path) -> None:
     ]
     text = json.dumps([one.to_json() for one in (*kept, proved)], indent=1) + "\n"
     # Atomically, as another process may be reading, or proving the model's next framework.
-    files.write(_file(folder, proved.model), text)
+    files.write(folder / f"{proved.model}.json", text)
 
 
 def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
@@ -246,14 +246,10 @@ def _loss(model: Model, framework: str) -> str:
     return model.loss if isinstance(model.loss, str) else model.loss.get(framework, "")
 
 
-def _file(folder: Path, model: str) -> Path:
-    return folder / f"{model}.json"
-
-
 def _read(folder: Path, model: str) -> list[Proved]:
     """The proofs of a model, without those that are damaged or from another version of fwbench."""
     try:
-        stored = json.loads(files.read(_file(folder, model)))
+        stored = json.loads(files.read(folder / f"{model}.json"))
     except (OSError, ValueError, RecursionError):
         return []
     proofs = []

@@ -18,7 +18,7 @@ from fwbench.ext.causes.edits import Edits
 from fwbench.ext.causes.installed import listed
 from fwbench.models.project import Project
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
-from fwbench.worker.turns.sides import Side, named, own, placed
+from fwbench.worker.turns.sides import Named, Side, named, own, placed
 
 # NAME=VALUE; NAME==VERSION is a release instead.
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(?!=[\w.!+]+\Z)(.*)", re.DOTALL)
@@ -95,11 +95,7 @@ def _stated(text: str, top: Path | Absent, here: str) -> Stated:
         if match := _VARIABLE.fullmatch(word):
             variables[match[1]] = match[2]
             continue
-        if word == WORKING_TREE:
-            _refuse_second(revision, text, "revisions")
-            revision = word
-            continue
-        meant = named(word, top, here)
+        meant = Named(word) if word == WORKING_TREE else named(word, top, here)
         if isinstance(meant, Absent):
             raise UserError(
                 f"{meant}: name a revision, `.` for the working tree, an interpreter's path, a version such as "

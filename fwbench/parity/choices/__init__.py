@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.models.importing import INSTALLED
 from fwbench.parity.case import TARGETS, Case, Point
 from fwbench.parity.where.calls import shown
 
@@ -29,7 +30,6 @@ _COMPARED = {
 COMPARISONS = tuple(_COMPARED)
 
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
-_PACKAGES = {"site-packages", "dist-packages"}
 
 # Words for the two sides of each kind of limit, a number.
 _LIMITED = {
@@ -124,7 +124,7 @@ def _filled(words: tuple[str, str], *given: str) -> tuple[str, str]:
 
 def is_installed(path: str) -> bool:
     """True if a file belongs to an installed library, in this environment or in one that it is laid over."""
-    return path.startswith(_INSTALLED) or not _PACKAGES.isdisjoint(Path(path).parts)
+    return path.startswith(_INSTALLED) or not INSTALLED.isdisjoint(Path(path).parts)
 
 
 def site_of(frame: FrameType) -> Site:

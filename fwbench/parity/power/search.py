@@ -87,7 +87,10 @@ class _Programs:
         self.differentiate = jax.jit(jax.value_and_grad(answer, has_aux=True), compiler_options=options)
         # Keep the arguments at the last point only.
         self.arguments = functools.lru_cache(maxsize=1)(side.arguments)
-        self._place_clips(first)
+        with side.arithmetic():
+            _, (_, ranges) = self.apply(*self.arguments(first), NONE, self.limits)
+        for number, (low, high) in ranges.items():
+            self.limits[number] = self.sites[number].mistake.limit(float(low), float(high))
 
     def name(self, number: int) -> str:
         """A mistake and its place."""
@@ -98,12 +101,6 @@ class _Programs:
         site, limit = self.sites[number], self.limits[number]
         low, high = site.range
         return site.mistake.clips and bool(limit <= low if site.mistake.low else limit >= high)
-
-    def _place_clips(self, point: Point) -> None:
-        with self.side.arithmetic():
-            _, (_, ranges) = self.apply(*self.arguments(point), NONE, self.limits)
-        for number, (low, high) in ranges.items():
-            self.limits[number] = self.sites[number].mistake.limit(float(low), float(high))
 
 
 class _Mistaken(JaxSide):

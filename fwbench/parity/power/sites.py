@@ -1,7 +1,6 @@
 """Finds the places in a JAX program where a planted mistake changes something."""
 
 import math
-import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jax._src import source_info_util
 
+from fwbench.parity.choices import is_installed
 from fwbench.parity.power import mistakes
 from fwbench.parity.power.facts import (
     CALLS,
@@ -225,8 +225,7 @@ def _place(eqn: Any, outer: str) -> str:
 def _frames(eqn: Any) -> list[Any]:
     """The calls that led to an operation, innermost first: the user's, or else those of an installed library."""
     frames = list(source_info_util.user_frames(eqn.source_info.traceback))
-    installed = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
-    return [frame for frame in frames if not frame.file_name.startswith(installed)] or frames
+    return [frame for frame in frames if not is_installed(frame.file_name)] or frames
 
 
 def _is_users(eqn: Any, jaxpr: Any) -> bool:
