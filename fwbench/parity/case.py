@@ -361,7 +361,9 @@ def distance(one: Array, other: Array) -> float:
 
 
 def relative(one: Array, other: Array) -> float:
-    """The length of the difference relative to the longer of two arrays; 0 if both are 0."""
+    """The length of the difference relative to the longer of two arrays; 0 if both are 0, infinite for other shapes."""
+    if one.shape != other.shape:
+        return math.inf
     size = max(length(one), length(other))
     return distance(one, other) / size if size else 0.0
 

@@ -199,12 +199,8 @@ def _rates(one: Trajectory, other: Trajectory, ours: tuple[float, ...], theirs: 
     for early, late, first, second in ((ours, theirs, one, other), (theirs, ours, other, one)):
         if _alike(early[1:-1] or early[1:], late[2:] or late[1:]) and not _alike(early[1:], early[:-1]):
             return f"the learning rate of {second.framework} is a step behind that of {first.framework}"
-    shown = [", ".join(f"{rate:.4g}" for rate in dict.fromkeys(map(_short, rates))) for rates in (ours, theirs)]
+    shown = [", ".join(dict.fromkeys(f"{rate:.4g}" for rate in rates)) for rates in (ours, theirs)]
     return f"the learning rate of {one.framework} is {shown[0]}, and that of {other.framework} {shown[1]}"
-
-
-def _short(rate: float) -> float:
-    return float(f"{rate:.4g}")
 
 
 def _alike(ours: tuple[float, ...], theirs: tuple[float, ...]) -> bool:

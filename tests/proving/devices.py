@@ -14,7 +14,6 @@ import hashlib
 import importlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from fwbench.parity.case import STEPS, Array, Case, Optimizer
 from fwbench.parity.errors import Errors, NotTheSame, Quantity, check, gradient_errors, relative_l2
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from fwbench.worker.ranks.star import Place, Star, free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,7 +119,7 @@ def found(lane: str, trials: Sequence[Trial]) -> list[Found]:
         {
             "lane": lane,
             "trials": [{**vars(trial), "model": trial.model.to_json()} for trial in trials],
-            "address": f"127.0.0.1:{_free_port()}",
+            "port": free_port(),
             "path": sys.path,
         }
     )
@@ -132,7 +132,7 @@ def found(lane: str, trials: Sequence[Trial]) -> list[Found]:
 
 
 def _told(job: Mapping[str, Any]) -> list[Any]:
-    """What the ranks answer, each a process; where one fails, the others, which would wait for it, are ended."""
+    """What the ranks answer, each a process; all are ended where one fails."""
     variables = {**os.environ, **OWN[job["lane"]].variables(1, "cpu"), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="fwbench-") as name, contextlib.ExitStack() as ending:
         folder, ranks = Path(name), []
@@ -145,46 +145,18 @@ def _told(job: Mapping[str, Any]) -> list[Any]:
             ranks.append(process)
         while any(process.poll() is None for process in ranks) and not any(process.returncode for process in ranks):
             time.sleep(0.05)
-        for rank, process in enumerate(ranks):
-            if process.returncode:
-                said = (folder / f"{rank}.output").read_text(encoding="utf-8", errors="replace").strip()
-                raise RuntimeError(f"rank {rank} of {_DEVICES} failed ({process.returncode}):\n{said[-2000:]}")
+        failed = [folder / f"{rank}.output" for rank, process in enumerate(ranks) if process.returncode]
+        if said := [f"rank {file.stem} failed: {file.read_text(errors='replace')[-2000:]}" for file in failed]:
+            raise RuntimeError("\n".join(said))
         return [json.loads((folder / f"{rank}.answer").read_text(encoding="utf-8")) for rank in range(_DEVICES)]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-class _Neighbours(Ranks):
-    """Ranks that meet in a folder; nothing is measured meanwhile."""
-
-    def __init__(self, rank: int, address: str, folder: Path) -> None:
-        self.rank, self.size, self.local, self.address = rank, _DEVICES, rank, address
-        self._folder, self._meetings = folder, 0
-
-    def agree(self, value: float) -> float:
-        first: float = self.gather(value)[0]
-        return first
-
-    def gather(self, value: Any) -> list[Any]:
-        values = [self._folder / f"{rank}.said.{self._meetings}" for rank in range(self.size)]
-        self._meetings += 1
-        own = values[self.rank]
-        unfinished = own.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(value), encoding="utf-8")
-        unfinished.rename(own)
-        # Whoever started the ranks ends them all where one has failed.
-        while not all(path.exists() for path in values):
-            time.sleep(0.005)
-        return [json.loads(path.read_text(encoding="utf-8")) for path in values]
 
 
 def _answer(job: Mapping[str, Any]) -> list[Any]:
     """One rank's part of all trials: digests of its weights, and the first rank's errors."""
-    lane, ranks = job["lane"], _Neighbours(job["rank"], job["address"], Path(job["folder"]))
+    lane, ranks = (
+        job["lane"],
+        Star(Place(job["rank"], _DEVICES, job["rank"], "127.0.0.1", job["port"], b"key", "a proof")),
+    )
     framework = frameworks.load(OWN[lane].adapter)
     framework.join(ranks)
     trials = [Trial(**{**trial, "model": Model.from_json(trial["model"])}) for trial in job["trials"]]

@@ -106,7 +106,9 @@ class Full(Decoded):
 def full(model: str, candidate: str) -> Full | None:
     """The full proof of one of the suite's own models that holds here; None where none does."""
     now = made_with(model, candidate)
-    return next((one for one in _read(model) if one.candidate == candidate and _same(one.made_with, now)), None)
+    # Whichever prover made it.
+    there = (one for one in _read(model) if {**one.made_with, "prover": now["prover"]} == now)
+    return next((one for one in there if one.candidate == candidate), None)
 
 
 def current(model: str, candidate: str) -> bool:
@@ -139,10 +141,6 @@ def made_with(model: str, candidate: str) -> dict[str, Any]:
         "versions": versions(DISTRIBUTIONS[candidate]),
         "device": machine().device,
     }
-
-
-def _same(made: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    return {**made, "prover": now["prover"]} == now
 
 
 def _besides(one: Full, proved: Full) -> bool:

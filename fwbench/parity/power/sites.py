@@ -185,7 +185,7 @@ class _Walk:
             if not is_real(atom.aval):
                 continue
             planted = [] if given[index].range == NOTHING else mistakes.of_operand(name, index, atom.aval)
-            if not is_variable(atom) and _is_number(atom):
+            if not is_variable(atom) and np.ndim(atom.val) == 0 and math.isfinite(atom.val):
                 planted = [*planted, *mistakes.of_constant(atom.val, name == "add")]
             self.add(Site(path, "operand", index, mistake, place) for mistake in planted)
 
@@ -209,11 +209,6 @@ class _Walk:
             low, high = scope.windows.get(variable, EVERYWHERE)
             ends = max(low, known.range[0]), min(high, known.range[1])
             self.add(Site(path, "result", index, mistake, place, ends) for mistake in planted)
-
-
-def _is_number(atom: Any) -> bool:
-    """True if a constant of the program is one finite real number."""
-    return np.ndim(atom.val) == 0 and is_real(atom.aval) and math.isfinite(atom.val)
 
 
 def _place(eqn: Any, outer: str) -> str:
