@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
     count = len(states.titles)
     print(f"{asked.subject.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}", flush=True)
     with states.sides(project, asked.others) as side, asked.playing as players:
-        series = Series(side, states.titles.__getitem__, asked.subject, players, asked.end, metric=asked.metric)
+        series = Series(side, states.titles.__getitem__, asked, players)
         search = Search(count, series.play, lambda one: print(_progress(states, one), flush=True), **series.rule)
         search.run()
     different = [_different(states, between, says) for between, says in series.differing().items()]

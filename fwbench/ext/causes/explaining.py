@@ -1,17 +1,15 @@
 """Finds which differences between two sides make a workload or a plain test slower or faster."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.ext.causes.operators import Profile, of_lines
-from fwbench.ext.causes.series import Players, Series, Subject
+from fwbench.ext.causes.series import Asked, Series
 from fwbench.ext.causes.steps import OverError, Search, Stretch, UnmeasurableError
 from fwbench.ext.causes.suspects import Between, Stated
-from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.spans import Span
 from fwbench.text import line
@@ -45,45 +43,36 @@ class Explanation:
 
 
 def explain(
+    asked: Asked,
     stated: tuple[Stated, Stated],
     top: Path,
-    project: Project,
-    python: str,
-    subject: Subject,
-    playing: AbstractContextManager[Players],
-    end: float,
     on_parts: Callable[[Sequence[str], Sequence[str]], None] = lambda *_: None,
     on_comparison: Callable[[Stretch], None] = lambda _: None,
     *,
     profiled: bool = False,
-    metric: str = "latency",
 ) -> Explanation:
     """Put parts of head back to what they are in base, and search for those that change a metric.
 
     Args:
         stated: base and head.
         top: the root of the user's repository; without a repository, the project's root folder.
-        python: the interpreter of a side that names none.
-        playing: a context that gives the subject's `Players`.
-        end: the time by `time.monotonic` at which the search is over.
         on_parts: called with the parts' titles, and with the differences that cannot be put back.
         on_comparison: called with each comparison when it is done.
         profiled: whether the answer says where the time goes.
-        metric: the metric to search by, one of `PAIRED`.
 
     Raises:
         UserError: a side cannot be measured, or nothing that the workload uses differs.
     """
-    with Scratch() as made, playing as players:
-        between = Between(stated, top, project, python, made.path)
-        ends = Series(between.ends, between.title, subject, players, end, profiled=profiled, metric=metric)
+    with Scratch() as made, asked.playing as players:
+        between = Between(stated, top, asked.project, asked.python, made.path)
+        ends = Series(between.ends, between.title, asked, players, profiled)
         first = _play_first(ends, between.checkouts.left_out if between.checkouts else [])
         not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]
         on_parts(titles, not_restorable)
         if not titles:
-            raise UserError(f"BASE and HEAD differ in nothing that {subject.id} uses: name other sides.")
-        series = Series(between.side, between.title, subject, players, end, metric=metric)
+            raise UserError(f"BASE and HEAD differ in nothing that {asked.subject.id} uses: name other sides.")
+        series = Series(between.side, between.title, asked, players)
         series.described = {0: ends.described[0], len(titles): ends.described[1]}
         search = Search(len(titles) + 1, series.play, on_comparison, [first], **series.rule)
         search.run()
@@ -94,7 +83,7 @@ def explain(
     }
     recorded = (_recorded(ends.described[1]), _recorded(ends.described[0]))
     latency, differing = ends.described[0]["latency"], series.differing()
-    return Explanation(titles, search, programs, recorded, latency, differing, metric)
+    return Explanation(titles, search, programs, recorded, latency, differing, asked.metric)
 
 
 def _recorded(described: Mapping[str, Any]) -> Sequence[Span] | Profile | str:

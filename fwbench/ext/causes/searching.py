@@ -4,9 +4,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from fwbench import units
@@ -15,12 +13,12 @@ from fwbench.commands.prove import collected, collected_plain, is_installed
 from fwbench.compare.criteria import PAIRED
 from fwbench.errors import Absent, UserError, hint
 from fwbench.ext.causes.sentences import pairs
-from fwbench.ext.causes.series import Players, Subject, of_plain, of_workload
+from fwbench.ext.causes.series import Asked, Subject, of_plain, of_workload
 from fwbench.ext.causes.steps import ERROR, Search
 from fwbench.machine import machine
 from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
-from fwbench.models.project import Project, complete, unknown_network
+from fwbench.models.project import complete, unknown_network
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.selection import pythons
@@ -29,27 +27,6 @@ _ENDED_EARLY = 1
 
 # Two dots at the beginning of a path or behind a slash are part of the path, not of a range.
 _RANGE = re.compile(r"(?P<base>(?P<name>[^\s=]+==)?\S*[^\s./])\.\.(?P<head>[^\s./]\S*)")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A search as the user asked for it.
-
-    Attributes:
-        others: interpreters of workers by framework, for frameworks with an interpreter of their own.
-        python: the interpreter of the subject's processes.
-        playing: a context that gives the subject's `Players`.
-        end: the time by `time.monotonic` at which the search is over.
-        metric: the metric to search by, one of `PAIRED`.
-    """
-
-    subject: Subject
-    project: Project
-    others: Mapping[str, str]
-    python: str
-    playing: AbstractContextManager[Players]
-    end: float
-    metric: str
 
 
 def ends(first: str, others: Sequence[str]) -> tuple[str, str, list[str]]:

@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fwbench.compare.agreement import of_sides
@@ -15,6 +15,7 @@ from fwbench.errors import UserError
 from fwbench.ext.causes.steps import OverError, UnmeasurableError
 from fwbench.machine import Machine
 from fwbench.models import Model
+from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
@@ -33,6 +34,27 @@ class Players(Protocol):
     """Makes a player of two sides' pairs, an object with the method `play` of `Pairs`."""
 
     def __call__(self, base: Side, head: Side, *, profiled: bool, metric: str) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A search as it is asked for.
+
+    Attributes:
+        others: interpreters of workers by framework, for frameworks with an interpreter of their own.
+        python: the interpreter of the subject's processes.
+        playing: a context that gives the subject's `Players`.
+        end: the time by `time.monotonic` at which the search is over.
+        metric: the metric to search by, one of `PAIRED`.
+    """
+
+    subject: Subject
+    project: Project
+    others: Mapping[str, str]
+    python: str
+    playing: AbstractContextManager[Players]
+    end: float
+    metric: str
 
 
 @contextmanager
@@ -69,21 +91,16 @@ class Series:
     Attributes:
         side: makes the side of a state from its name, `base` or `head`, and the state's number.
         title: returns a state's title for its number.
-        end: the value of `time.monotonic` from which on no pair begins.
         profiled: whether each state's first process is profiled at its end.
-        metric: the metric to compare, one of `PAIRED`.
         described: by the state's number, the report of each state's first process: program, outputs, settings, sources,
             latency in seconds; if it is profiled, also spans, or a plain test's profile.
     """
 
     side: Callable[[str, int], Side]
     title: Callable[[int], str]
-    subject: Subject
+    asked: Asked
     players: Players
-    end: float
-    _: KW_ONLY
     profiled: bool = False
-    metric: str = "latency"
     described: dict[int, Mapping[str, Any]] = field(default_factory=dict, init=False)
     # The two states whose pairs `_pairs` plays now, and how long the last pair took.
     _between: tuple[int, int] = field(default=(-1, -1), init=False)
@@ -96,7 +113,7 @@ class Series:
         for states in itertools.pairwise(sorted(self.described)):
             first, last = (self.described[number].get("outputs", {}) for number in states)
             names = (self.title(states[0]), self.title(states[1]))
-            if (found := of_sides(self.subject, first, last, names)).agrees is False:
+            if (found := of_sides(self.asked.subject, first, last, names)).agrees is False:
                 told[states] = str(found)
         return told
 
@@ -111,11 +128,11 @@ class Series:
             OverError: the time is over, or a state that was measured before now fails.
             UserError: neither of them yields the metric.
         """
-        if time.monotonic() + self._seconds > self.end:
+        if time.monotonic() + self._seconds > self.asked.end:
             raise OverError("the time was over: give more minutes")
         if self._between != (first, last):
             sides = self.side("base", first), self.side("head", last)
-            self._pairs = self.players(*sides, profiled=self.profiled, metric=self.metric)
+            self._pairs = self.players(*sides, profiled=self.profiled, metric=self.asked.metric)
             self._between = (first, last)
         played = self._undisturbed()
         fault = played if isinstance(played, Fault) else self._lacking(played)
@@ -129,7 +146,7 @@ class Series:
             described = {**played.described.get(name, {}), "latency": played.values.get(name, {}).get("latency")}
             self.described.setdefault(number, described)
         self._seconds = played.seconds
-        return played.differences[self.metric]
+        return played.differences[self.asked.metric]
 
     def _undisturbed(self) -> Pair | Fault:
         """Play a fresh pair; play again if another process was on the GPU or heat held its clocks down.
@@ -140,7 +157,7 @@ class Series:
         results: list[Pair | Fault] = []
         disturbed = ""
         for _ in range(MOST_DISTURBED):
-            self._pairs.play([self.subject], lambda _, result: results.append(result))
+            self._pairs.play([self.asked.subject], lambda _, result: results.append(result))
             played = results[-1]
             if isinstance(played, Fault) or not played.disturbed:
                 return played
@@ -150,8 +167,8 @@ class Series:
     @property
     def rule(self) -> dict[str, Any]:
         """The arguments of `Search` by which the metric is decided."""
-        exact = CRITERIA[self.metric].decided_by_one(self.subject.device)
-        return {"threshold": PAIRED[self.metric].share, "exact": exact}
+        exact = CRITERIA[self.asked.metric].decided_by_one(self.asked.subject.device)
+        return {"threshold": PAIRED[self.asked.metric].share, "exact": exact}
 
     def _lacking(self, pair: Pair) -> Fault | None:
         """The fault of a side that does not yield the metric; None if both sides yield it.
@@ -159,10 +176,10 @@ class Series:
         Raises:
             UserError: neither side yields it, in the first pair of all.
         """
-        if self.metric in pair.differences:
+        if self.asked.metric in pair.differences:
             return None
-        without = [name for name in ("base", "head") if not pair.values.get(name, {}).get(self.metric)]
+        without = [name for name in ("base", "head") if not pair.values.get(name, {}).get(self.asked.metric)]
         if len(without) > 1 and not self.described:
             known = ", ".join(name for name in PAIRED if name in pair.differences)
-            raise UserError(f"{self.subject.id} has no {self.metric} in pairs here: choose from {known}.")
-        return Fault(without[0], without[0], Failure("unavailable", f"its processes report no {self.metric}"))
+            raise UserError(f"{self.asked.subject.id} has no {self.asked.metric} in pairs here: choose from {known}.")
+        return Fault(without[0], without[0], Failure("unavailable", f"its processes report no {self.asked.metric}"))

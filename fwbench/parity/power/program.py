@@ -79,10 +79,7 @@ class _Call:
         if name in LOOPS:
             return self._loop(eqn, operands, path)
         (inner,) = inner_programs(eqn)
-
-        def inlined(*operands: Any) -> list[Any]:
-            return self.run(inner.jaxpr, inner.consts, operands, (*path, 0))
-
+        inlined = self._inner(inner, (*path, 0))
         if name in INLINED:
             return inlined(*operands)
         assert name in RULED

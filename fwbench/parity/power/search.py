@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fwbench.frameworks.jax.options import known
-from fwbench.parity.case import MAIN, Point, Rounding, Side
+from fwbench.parity.case import MAIN, Point, Side
 from fwbench.parity.errors import FORWARD, Errors, Quantity, bound, gradient_errors, measure
 from fwbench.parity.jax import _AS_WRITTEN, _HEAVY, JaxSide, State
 from fwbench.parity.power import Power
@@ -42,7 +42,9 @@ def power(
     tried = [number for number in range(len(programs.sites)) if not programs.is_harmless(number)]
     missed = tried
     for point in points:
-        right, left = _Right(programs, reference), []
+        right, left = _Mistaken(programs, NONE), []
+        # The others are compared with it as the proof compares it with the reference.
+        vars(right)["rounding"] = reference.rounding
         for position, number in enumerate(missed):
             if missed is tried and time.monotonic() > end:
                 tried = tried[:position]
@@ -123,17 +125,6 @@ class _Mistaken(JaxSide):
     def _gradients(self, *arguments: Any) -> Any:
         answer, gradients = self._programs.differentiate(*arguments)
         return _without_ranges(answer), gradients
-
-
-class _Right(_Mistaken):
-    """A side without a mistake. The others are compared with it as the proof compares it with the reference."""
-
-    def __init__(self, programs: _Programs, reference: Side) -> None:
-        super().__init__(programs, NONE)
-        self._reference = reference
-
-    def rounding(self, point: Point = MAIN) -> Rounding:
-        return self._reference.rounding(point)
 
 
 def _without_ranges(answer: Any) -> Any:

@@ -28,8 +28,9 @@ def explaining(monkeypatch):
 
     asked = Asked()
 
-    def explain(stated, top, project, python, workload, playing, end, on_comparison, metric):
-        asked.append((stated[0].revision, stated[1].revision, workload.batch_size, metric))
+    def explain(search_for, stated, top, on_comparison):
+        metric = search_for.metric
+        asked.append((stated[0].revision, stated[1].revision, search_for.subject.batch_size, metric))
         if asked.error:
             raise asked.error
         search = Search(3, lambda first, last: -0.05 * (first < 2 <= last), on_comparison)
