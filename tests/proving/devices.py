@@ -107,10 +107,7 @@ class Found:
 
 
 def found(lane: str, trials: Sequence[Trial]) -> list[Found]:
-    """Make trials over two devices, all of them in the same two processes.
-
-    Args:
-        lane: `torch`, `jax` or `tensorflow`.
+    """Make trials of a framework's own lane over two devices, all of them in the same two processes.
 
     Raises:
         RuntimeError: a process failed; the message ends with what it said.

@@ -20,11 +20,7 @@ _FRAMEWORKS = {"jax": "JAX", "tensorflow": "TensorFlow"}
 
 
 def render(proofs: Mapping[tuple[str, str], Full]) -> str:
-    """The page: a table of float64 errors, one of float32 errors, one of compiled results, one of found mistakes.
-
-    Args:
-        proofs: by model and framework, in the order of the tables.
-    """
+    """The page: tables of float64 errors, float32 errors, compiled results and found mistakes, in the proofs' order."""
     rows = [row for full in proofs.values() for row in full.rows]
     versions = {name: version for full in proofs.values() for name, version in full.made_with["versions"].items()}
     (device,) = {full.made_with["device"] for full in proofs.values()}

@@ -45,11 +45,7 @@ def ends(first: str, others: Sequence[str]) -> tuple[str, str, list[str]]:
 
 
 def declare(parser: argparse.ArgumentParser, behind: str) -> None:
-    """Declare the options.
-
-    Args:
-        behind: the arguments that stand before the workload's further fields.
-    """
+    """Declare the options, and the workload's further fields, which stand behind the arguments `behind`."""
     parser.add_argument("--test", metavar="ID", help="a test with the fixture `benchmark`, as pytest names it; or:")
     parser.add_argument("--model", help="a model that a test names")
     parser.add_argument("--lane", help="its lane, which `fwbench list` names")
@@ -130,11 +126,7 @@ def refuse_own(subject: Subject, top: Path, package: Path | None) -> None:
 
 
 def effort(search: Search, seconds: float, wrong: str) -> str:
-    """The last sentence: the effort of the search, and the share of such searches that err.
-
-    Args:
-        wrong: the noun for what a wrong search names, such as `part`.
-    """
+    """The last sentence: the effort of the search, and the share of such searches that name a `wrong` part."""
     count, played = len(search.compared), sum(compared.pairs for compared in search.compared)
     return (
         f"{count} comparison{'s' * (count > 1)}, {pairs(played)}, {units.duration(seconds)}; at most {ERROR:.0%} of "

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from fwbench.compare.agreement import of_sides
 from fwbench.compare.criteria import CRITERIA, PAIRED
@@ -30,10 +30,8 @@ from fwbench.worker.turns.sides import Side
 Subject = Workload | PlainTest
 
 
-class Players(Protocol):
-    """Makes a player of two sides' pairs, an object with the method `play` of `Pairs`."""
-
-    def __call__(self, base: Side, head: Side, *, profiled: bool, metric: str) -> Any: ...
+# Makes a player of two sides' pairs, with the method `play` of `Pairs`, from base, head, `profiled` and `metric`.
+Players = Callable[..., Any]
 
 
 @dataclass(frozen=True)

@@ -59,11 +59,7 @@ def table(explanation: Explanation) -> list[str]:
 
 
 def write(explanation: Explanation, folder: Path) -> list[str]:
-    """Write each side's trace into a folder, in Chrome's format.
-
-    Returns:
-        The line to print.
-    """
+    """Write each side's trace into a folder, in Chrome's format; return the line to print."""
     files = []
     for side, spans in zip(("base", "head"), explanation.recorded, strict=True):
         if not isinstance(spans, str | Profile):

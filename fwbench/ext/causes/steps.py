@@ -159,11 +159,7 @@ class Search:
         return sorted(rests, key=lambda rest: rest.first)
 
     def _ends(self) -> Stretch | None:
-        """Compare the first and the last state that can be measured.
-
-        Returns:
-            The whole; None if it cannot be cut.
-        """
+        """Compare the first and the last state that can be measured; return the whole, or None if it cannot be cut."""
         while len(self._states) > 1:
             first, last = self._states[0], self._states[-1]
             try:
@@ -175,11 +171,7 @@ class Search:
         return None
 
     def _cut(self, stretch: Stretch) -> list[Stretch]:
-        """Compare the stretch's first state with its middle one, or neighbours with each other.
-
-        Returns:
-            The halves still to search.
-        """
+        """Compare a stretch's first state with its middle one, or neighbours; return the halves still to search."""
         while between := self._between(stretch.first, stretch.last):
             middle = min(between, key=lambda state: abs(2 * state - stretch.first - stretch.last))
             try:

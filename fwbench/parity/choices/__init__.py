@@ -108,11 +108,7 @@ class Choices:
                 yield choice, choice.sides[holds]
 
     def untried(self, besides: "Choices | None" = None) -> list[str]:
-        """The sides that no pass has taken, for example `attention_mask` = 0 (net.py, line 12).
-
-        Args:
-            besides: another network's choices, whose sides are left out.
-        """
+        """The sides that no pass has taken, as `attention_mask` = 0 (net.py, line 12), but for those of `besides`."""
         told = {words for choice in (besides.taken if besides else ()) for words in choice.sides}
         left = ((words, choice.site) for choice, words in self.one_sided() if words not in told)
         return list(dict.fromkeys(f"{words} ({shown(site[:2])})" for words, site in left))

@@ -128,11 +128,7 @@ def even(jaxpr: Any) -> set[Any]:
 
 
 def windows(jaxpr: Any, outputs: Sequence[Range]) -> dict[Any, Range]:
-    """By variable, the values beyond which its size makes no difference: those below 0, before a ReLU.
-
-    Args:
-        outputs: the same values for each output.
-    """
+    """By variable, the values beyond which its size makes no difference (below 0, before a ReLU), from the outputs'."""
     ends: dict[Any, Range] = {}
 
     def widen(atom: Any, window: Range) -> None:
