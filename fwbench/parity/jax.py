@@ -53,9 +53,6 @@ class JaxSide(Side):
 
     The weights enter through `Network.load` inside the function. JAX differentiates through it, so the gradients have
     canonical names and layouts.
-
-    Attributes:
-        network: the network that is run.
     """
 
     def __init__(self, case: Case, *, network: Network | None = None, eager: bool = False) -> None:

@@ -157,10 +157,7 @@ class Proof:
         """Count the mistakes, planted in the candidate's program, that the proof would have found at its points.
 
         Args:
-            seconds: time after which no more are planted.
-
-        Returns:
-            None if no mistakes can be planted in the framework's programs.
+            seconds: as for `Side.power`, which may give None, too.
         """
         points = [MAIN, *(point for point in elsewhere(self.model) if str(point) not in self.left_out)]
         one, other = self.pair(self._backward)

@@ -113,11 +113,7 @@ class Expected(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignor
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
-    """Watches for operators that draw random numbers.
-
-    Attributes:
-        any: whether there was such an operator.
-    """
+    """Watches whether there is any operator that draws random numbers."""
 
     any = False
 

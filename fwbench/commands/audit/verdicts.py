@@ -1,5 +1,6 @@
 """The verdict on a pair: `fwbench prove` in a process of its own, and its outcome."""
 
+import dataclasses
 import json
 import re
 import time
@@ -55,7 +56,7 @@ class Verdict(Decoded):
     name: str
     state: State
     sentence: str
-    minutes: float
+    minutes: float = 0.0
     differing: tuple[str, ...] = ()
     errors: Mapping[str, float] = field(default_factory=dict)
     modes: str = ""
@@ -96,7 +97,9 @@ class Workplace:
 
     def judge(self, pair: Pair) -> Verdict:
         """Prove a pair, and keep the verdict at once, as a later pair may end the run."""
+        begun = time.monotonic()
         verdict = self._judged(pair)
+        verdict = dataclasses.replace(verdict, minutes=(time.monotonic() - begun) / 60)
         with files.writing(_CACHE):
             files.write(
                 self._file(pair), json.dumps({"key": _key(pair), "verdict": verdict.to_json()}, indent=1) + "\n"
@@ -104,7 +107,6 @@ class Workplace:
         return verdict
 
     def _judged(self, pair: Pair) -> Verdict:
-        begun = time.monotonic()
         try:
             with files.writing(_CACHE):
                 folder, path = lay_out(pair, self.cache, self.clones)
@@ -112,7 +114,7 @@ class Workplace:
             project = Project(folder.resolve(), tuple(one.absolute() for one in path))
             proved = self._prove(pair.model, project, python)
         except (NotRunnable, UserError) as error:
-            return Verdict(pair.name, "not runnable", _short(str(error), self.cache, pair), _minutes(begun))
+            return Verdict(pair.name, "not runnable", _short(str(error), self.cache, pair))
         fixed = ""
         if proved.state != "proved" and pair.fixed:
             try:
@@ -124,7 +126,7 @@ class Workplace:
             pair.name,
             "same" if proved.state == "proved" else "different",
             _short(proved.sentence, self.cache, pair),
-            _minutes(begun),
+            0.0,
             _differing(proved),
             proved.errors,
             "inference and training" if "gradients" in proved.bounds else "inference",
@@ -163,7 +165,3 @@ def _short(sentence: str, cache: Path, pair: Pair) -> str:
         sentence = sentence.replace(f"{prefix}/", "")
     sentence = _INSTALLED.sub("", sentence)
     return " ".join(sentence.removeprefix(f"{pair.name}: ").split())
-
-
-def _minutes(begun: float) -> float:
-    return (time.monotonic() - begun) / 60
