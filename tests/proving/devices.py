@@ -112,25 +112,13 @@ def found(lane: str, trials: Sequence[Trial]) -> list[Found]:
     Raises:
         RuntimeError: a process failed; the message ends with what it said.
     """
-    told = _told(
-        {
-            "lane": lane,
-            "trials": [{**vars(trial), "model": trial.model.to_json()} for trial in trials],
-            "port": free_port(),
-            "path": sys.path,
-        }
-    )
-    answers = []
-    for number, trial in enumerate(trials):
-        digests = [rank[number]["digests"] for rank in told]
-        apart = tuple(after for after in digests[0] if any(other[after] != digests[0][after] for other in digests))
-        answers.append(Found(trial, told[0][number]["errors"], apart))
-    return answers
-
-
-def _told(job: Mapping[str, Any]) -> list[Any]:
-    """What the ranks answer, each a process; all are ended where one fails."""
-    variables = {**os.environ, **OWN[job["lane"]].variables(1, "cpu"), "OMP_NUM_THREADS": "1"}
+    job = {
+        "lane": lane,
+        "trials": [{**vars(trial), "model": trial.model.to_json()} for trial in trials],
+        "port": free_port(),
+        "path": sys.path,
+    }
+    variables = {**os.environ, **OWN[lane].variables(1, "cpu"), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="fwbench-") as name, contextlib.ExitStack() as ending:
         folder, ranks = Path(name), []
         for rank in range(_DEVICES):
@@ -145,15 +133,14 @@ def _told(job: Mapping[str, Any]) -> list[Any]:
         failed = [folder / f"{rank}.output" for rank, process in enumerate(ranks) if process.returncode]
         if said := [f"rank {file.stem} failed: {file.read_text(errors='replace')[-2000:]}" for file in failed]:
             raise RuntimeError("\n".join(said))
-        return [json.loads((folder / f"{rank}.answer").read_text(encoding="utf-8")) for rank in range(_DEVICES)]
+        answers = json.loads((folder / "0.answer").read_text(encoding="utf-8"))
+    return [Found(trial, errors, tuple(apart)) for trial, (errors, apart) in zip(trials, answers, strict=True)]
 
 
 def _answer(job: Mapping[str, Any]) -> list[Any]:
-    """One rank's part of all trials: digests of its weights, and the first rank's errors."""
-    lane, ranks = (
-        job["lane"],
-        Star(Place(job["rank"], _DEVICES, job["rank"], "127.0.0.1", job["port"], b"key", "a proof")),
-    )
+    """For each trial the first rank's errors, and after what the ranks do not hold the same weights."""
+    lane, rank = job["lane"], job["rank"]
+    ranks = Star(Place(rank, _DEVICES, rank, "127.0.0.1", job["port"], b"key", "a proof"))
     framework = frameworks.load(OWN[lane].adapter)
     framework.join(ranks)
     trials = [Trial(**{**trial, "model": Model.from_json(trial["model"])}) for trial in job["trials"]]
@@ -166,18 +153,15 @@ def _answer(job: Mapping[str, Any]) -> list[Any]:
                 mutations = importlib.import_module("tests.proving.devices_mutations")
                 getattr(mutations, trial.mistake)(lane, patch)
             walks = {optimizer: problem.walk(optimizer, ranks) for optimizer in trial.optimizers}
-        digests = {
-            f"step {step} of {optimizer}": _digest(weights)
-            for optimizer, walk in walks.items()
-            for step, weights in walk.items()
-        }
-        answers.append({"digests": digests, "errors": {}})
+        steps = {f"step {step} of {name}": weights for name, walk in walks.items() for step, weights in walk.items()}
+        digests = ranks.gather({after: _digest(weights) for after, weights in steps.items()})
+        answers.append(({}, [after for after in steps if len({each[after] for each in digests}) > 1]))
         # ViT-B/16's weights take most of a gigabyte.
-        taken.append(walks if job["rank"] == 0 else {})
-        del walks
+        taken.append(walks if rank == 0 else {})
+        del walks, steps
     # The others end here, and the first one goes on alone.
     framework.leave()
-    if job["rank"] == 0:
+    if rank == 0:
         for model in dict.fromkeys(trial.model for trial in trials):
             chosen = [number for number, trial in enumerate(trials) if trial.model == model]
             # A model's first trial has all the optimizers of those that follow.
@@ -185,7 +169,7 @@ def _answer(job: Mapping[str, Any]) -> list[Any]:
                 for number in chosen:
                     if optimizer in taken[number]:
                         found = problems[number].errors(against, optimizer, taken[number][optimizer], walk)
-                        answers[number]["errors"].setdefault(against, {}).update(found)
+                        answers[number][0].setdefault(against, {}).update(found)
     return answers
 
 

@@ -85,7 +85,8 @@ def find(mutation: Mutation, side: type[Side], planted: Callable[[Case, Patch], 
         AssertionError: it is not above the bound, or no number: then it was found for having broken the arithmetic
             alone. Or, as `NotTheSame`, the network is wrong without it.
     """
-    case, quantity = _small(mutation.model, mutation.mode), mutation.quantity
+    size, quantity = _SIZE.get(mutation.model), mutation.quantity
+    case = Case(CATALOG[mutation.model], mutation.mode, axes=(("image_size", size),) if size else ())
     _is_right(case, quantity, side)
     with Patch.context() as patch:
         errors = measure(quantity, _reference(case), planted(case, patch))
@@ -94,11 +95,6 @@ def find(mutation: Mutation, side: type[Side], planted: Callable[[Case, Patch], 
     if not bound(case.model, quantity) < error < float("inf"):
         raise AssertionError(f"{case.model.name}: the proof of {quantity} does not find {mutation.name} ({error:.1e})")
     return error
-
-
-def _small(model: str, mode: Mode) -> Case:
-    axes = (("image_size", _SIZE[model]),) if model in _SIZE else ()
-    return Case(CATALOG[model], mode, axes=axes)
 
 
 @functools.cache

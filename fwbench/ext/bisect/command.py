@@ -13,7 +13,6 @@ from fwbench.ext.causes.sentences import change, pairs
 from fwbench.ext.causes.series import Series
 from fwbench.ext.causes.steps import Search, Stretch
 from fwbench.text import columns, line
-from fwbench.worker.turns.sides import own
 
 # Characters of the longest bar of the series, and of a reason.
 _BAR, _REASON = 40, 200
@@ -48,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     project = asked.project
     states = resolve(base, head, project.root, asked.python)
     if isinstance(states, Commits):
-        searching.refuse_own(asked.subject, states.top, own(states.top))
+        searching.refuse_own(asked.subject, states.top)
     begun = time.monotonic()
     count = len(states.titles)
     print(f"{asked.subject.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}", flush=True)

@@ -11,7 +11,6 @@ from fwbench.ext.causes import sentences as causes
 from fwbench.ext.causes import spent as operators
 from fwbench.ext.causes.explaining import explain
 from fwbench.ext.causes.suspects import resolve
-from fwbench.worker.turns.sides import own
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
     stated = resolve(options.base, options.head, repository, asked.python)
     top = repository if isinstance(repository, Path) else project.root.resolve()
     if stated[0].revision != stated[1].revision:
-        searching.refuse_own(subject, top, own(top))
+        searching.refuse_own(subject, top)
 
     if options.traces:
         _make(options.traces)

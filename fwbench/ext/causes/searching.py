@@ -22,6 +22,7 @@ from fwbench.models.project import complete, unknown_network
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.selection import pythons
+from fwbench.worker.turns.sides import own
 
 _ENDED_EARLY = 1
 
@@ -109,16 +110,13 @@ def _refuse_uncounted(metric: str, device: str) -> None:
         raise UserError(f"--metric energy: {absent}.")
 
 
-def refuse_own(subject: Subject, top: Path, package: Path | None) -> None:
+def refuse_own(subject: Subject, top: Path) -> None:
     """Refuse a model of fwbench's own if the repository does not hold fwbench, as none of its commits can change it.
-
-    Args:
-        package: fwbench's folder in the repository; None: fwbench is installed from elsewhere.
 
     Raises:
         UserError: the subject is such a model.
     """
-    if isinstance(subject, Workload) and subject.model in CATALOG and package is None:
+    if isinstance(subject, Workload) and subject.model in CATALOG and own(top) is None:
         raise UserError(
             f"{subject.model} is one of fwbench's own models, and no commit of {top} can change it, as fwbench is not "
             "part of that repository: name a model that a test names."
