@@ -27,12 +27,11 @@ Array = NDArray[Any]
 Mode = Literal["eval", "train"]
 Device = Literal["cpu", "gpu"]
 Optimizer = Literal["sgd", "adam"]
+Draw = Literal["drawn", "initial", "perturbed", "small", "unit", "checkpoint"]
 
 # The suite's own models with parameters. Models with a state are left out, as they are proved step by step as well.
 MODELS = tuple(name for name, model in CATALOG.items() if model.parameters and not model.state)
 MODES: tuple[Mode, ...] = ("eval", "train")
-
-Draw = Literal["drawn", "initial", "perturbed", "small", "unit", "checkpoint"]
 
 STEPS = 5
 # The settings that users choose. The others are the frameworks' defaults, which agree: Adam's 0.9, 0.999 and 1e-8.
@@ -280,8 +279,7 @@ class Side(ABC):
     def equals(self, other: "Side", point: Point) -> bool:
         """True if output and gradients at a point equal another side's, to the last bit."""
         ours, theirs = self.backward(point).gradients, other.backward(point).gradients
-        outputs = self.forward(point).output, other.forward(point).output
-        pairs = [outputs, *((array, theirs[name]) for name, array in ours.items())]
+        pairs = [(self.forward(point).output, other.forward(point).output), *((ours[n], theirs[n]) for n in ours)]
         return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
 
     def power(self, reference: "Side", points: Sequence[Point], seconds: float) -> Power | None:

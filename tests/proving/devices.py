@@ -174,8 +174,6 @@ def _answer(job: Mapping[str, Any]) -> list[Any]:
 
 
 class _Problem:
-    """What is computed of one model."""
-
     def __init__(self, framework: Framework, lane: str, model: Model) -> None:
         self.model, self._lane, self._build = model, lane, _BUILDERS[lane]
         self._sizes = model.sizes(tuple(model.proof_axes.items()))
@@ -207,8 +205,6 @@ class _Problem:
         return errors
 
     def _apart(self, actual: State, expected: State, rate: float = 1.0) -> Errors:
-        """The errors of the change of each parameter."""
-
         def change(weights: State) -> State:
             return {
                 name: (array - self.start[name]) / rate for name, array in weights.items() if not is_statistic(name)

@@ -39,7 +39,6 @@ def first_slice_everywhere(lane: str, patch: Patch) -> None:
 
 
 def synchronised_batch_statistics(lane: str, patch: Patch) -> None:
-    """Batch normalisation takes the statistics of the whole batch."""
     if lane == "jax":
         from flax import nnx
 

@@ -111,7 +111,6 @@ def tolerance(own: Sequence[float]) -> float:
 
 @functools.cache
 def _gradients(exact: Case, case: Case, candidate: type[Side]) -> Rounding:
-    """A side's gradients of a float32 case against PyTorch's of the same in float64."""
     expected = TorchSide(exact).backward().gradients
     # PyTorch in both memory layouts: the larger error is the less likely to be luck.
     references = (TorchSide(case, channels_last=layout) for layout in (True, False))

@@ -70,7 +70,6 @@ def _progress(states: Range, compared: Stretch) -> str:
 
 
 def _answer(states: Range, search: Search, metric: str, seconds: float) -> list[str]:
-    """The answer in sentences."""
     titles, noun = states.titles, states.noun
     lines = _skipped(states, search.unmeasurable)
     if not search.compared:

@@ -41,7 +41,6 @@ class Edits:
         return self._with([self._changes[number] for number in sorted(numbers)])
 
     def _with(self, changes: Iterable[tuple[int, int, int, int]]) -> str:
-        """Head's text with these changes undone."""
         text: list[str] = []
         at = 0
         for start, end, first, last in changes:

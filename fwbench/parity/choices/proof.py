@@ -183,7 +183,6 @@ class _Asked(Proof):
                     further.swept.append(str(point))
 
     def _freed(self, point: Point, further: Further) -> bool:
-        """Compare at a point, and free the results of both sides."""
         compared = self.compare(point, further)
         for one in self.sides(point):
             one.forget()

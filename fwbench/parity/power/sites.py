@@ -1,7 +1,7 @@
 """Finds the places in a JAX program where a planted mistake changes something."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
@@ -108,14 +108,16 @@ def sites(closed: Any, names: Sequence[str], parameters: int, *, loss: bool = Tr
         if not is_real(variable.aval) or variable not in scope.alive:
             continue
         window = scope.windows.get(variable, EVERYWHERE)
-        walk.add(
+        walk.sites.extend(
             Site((), "argument", index, mistake, name or "input", window) for mistake in mistakes.of_values(given=True)
         )
         if index < parameters and variable in scope.sloped:
-            walk.add(Site((), "argument", index, mistake, "") for mistake in mistakes.of_gradient(name))
+            walk.sites.extend(Site((), "argument", index, mistake, "") for mistake in mistakes.of_gradient(name))
     for index, (variable, value) in enumerate(zip(jaxpr.constvars, closed.consts, strict=True)):
         if variable in scope.alive and is_real(variable.aval):
-            walk.add(Site((), "constant", index, mistake, "") for mistake in mistakes.of_constant(value, False))
+            walk.sites.extend(
+                Site((), "constant", index, mistake, "") for mistake in mistakes.of_constant(value, False)
+            )
     walk.program(jaxpr, [*(Known(varies=False) for _ in closed.consts), *known], scope)
     return walk.sites
 
@@ -130,9 +132,6 @@ class _Walk:
 
     others: set[Any]
     sites: list[Site] = field(default_factory=list)
-
-    def add(self, more: Iterable[Site]) -> None:
-        self.sites.extend(more)
 
     def program(self, jaxpr: Any, arguments: Sequence[Known], scope: _Scope) -> list[Known]:
         """Walk through a program; return the facts known about its outputs."""
@@ -187,7 +186,7 @@ class _Walk:
             planted = [] if given[index].range == NOTHING else mistakes.of_operand(name, index, atom.aval)
             if not is_variable(atom) and np.ndim(atom.val) == 0 and math.isfinite(atom.val):
                 planted = [*planted, *mistakes.of_constant(atom.val, name == "add")]
-            self.add(Site(path, "operand", index, mistake, place) for mistake in planted)
+            self.sites.extend(Site(path, "operand", index, mistake, place) for mistake in planted)
 
     def _results(
         self, eqn: Any, made: Sequence[Known], path: Path, place: str, scope: _Scope, unsigned: set[Any]
@@ -208,7 +207,7 @@ class _Walk:
                 planted += mistakes.of_gradient()
             low, high = scope.windows.get(variable, EVERYWHERE)
             ends = max(low, known.range[0]), min(high, known.range[1])
-            self.add(Site(path, "result", index, mistake, place, ends) for mistake in planted)
+            self.sites.extend(Site(path, "result", index, mistake, place, ends) for mistake in planted)
 
 
 def _place(eqn: Any, outer: str) -> str:
