@@ -65,7 +65,7 @@ def explain(
     """
     with Scratch() as made, asked.playing as players:
         between = Between(stated, top, asked.project, asked.python, made.path)
-        ends = Series(between.ends, between.title, asked, players, profiled)
+        ends = Series(between.side, between.title, asked, players, profiled)
         first = _play_first(ends, between.checkouts.left_out if between.checkouts else [])
         not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]

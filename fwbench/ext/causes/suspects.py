@@ -138,23 +138,14 @@ class Between:
 
     def title(self, restored: int) -> str:
         """A state's title: head, base, or head with the part that was put back last (earlier parts are not named)."""
-        if restored in (0, len(self.suspects)):
+        if not 0 < restored < len(self.suspects):
             return (self._base if restored else self._head).text
         return f"{self._head.text} with {self.suspects[restored - 1].title} as in {self._base.text}"
 
     def side(self, name: str, restored: int) -> Side:
-        """Head with the first `restored` parts put back; with all of them it is base itself."""
-        is_base = restored == len(self.suspects) and restored > 0
-        return self._base_side(name) if is_base else self._head_side(name, restored)
-
-    def ends(self, name: str, number: int) -> Side:
-        """Head for state 0, base for state 1, before `find` has found the suspects."""
-        return self._base_side(name) if number else self._head_side(name, 0)
-
-    def _base_side(self, name: str) -> Side:
-        return self._made(name, "base", self._base, self._base.variables, self._base.python)
-
-    def _head_side(self, name: str, restored: int) -> Side:
+        """Head with the first `restored` parts put back; with all, or 1 before `find` has found any, base itself."""
+        if 0 < restored >= len(self.suspects):
+            return self._made(name, "base", self._base, self._base.variables, self._base.python)
         undone = self.suspects[:restored]
         stated: dict[str, str | None] = dict(self._head.variables)
         for suspect in undone:

@@ -201,8 +201,7 @@ class _Asked(Proof):
         if reason:
             further.left_out[f"{point} ({self.mode})"] = reason
             return False
-        for nearest in self._errors(one, other, point):
-            further.nearest.append(nearest)
+        further.nearest += self._errors(one, other, point)
         return True
 
     def _errors(self, one: Side, other: Side, point: Point) -> Iterator[Nearest]:
