@@ -37,8 +37,8 @@ _LIMITED = {
     "above": ("a value above {}", "a value not above {}"),
 }
 
-# The words for a counter's values in the first call and in later ones.
-_COUNTED = ("{} up to {}", "{} beyond {}")
+# Words for the two sides of each choice by the values of an input or a counter.
+_NAMED = {**_COMPARED, "mask": ("{} other than 0", "{} = 0"), "count": ("{} up to {}", "{} beyond {}")}
 
 # File, line, and column in which an expression ends, which tells several in one line apart. None: Python keeps none.
 Site = tuple[str, int, int | None]
@@ -67,12 +67,8 @@ class Choice:
         number = "a limit" if self.number is None else f"{self.number:g}"
         if self.how in _LIMITED:
             return _filled(_LIMITED[self.how], number)
-        if self.name is not None and self.how == "count":
-            return _filled(_COUNTED, titled(self.name), number)
-        if self.name is not None and self.how == "mask":
-            return _filled(_COMPARED["ne"], titled(self.name), "0")
-        if self.name is not None and self.number is not None:
-            return _filled(_COMPARED[self.how], titled(self.name), number)
+        if self.name is not None and (self.number is not None or self.how == "mask"):
+            return _filled(_NAMED[self.how], titled(self.name), number)
         what = "condition" if self.how == "mask" else "comparison"
         return f"a {what} that holds", f"a {what} that does not hold"
 
