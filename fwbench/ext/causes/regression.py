@@ -25,7 +25,7 @@ def sentences_on(regression: Regression, tell: Callable[[str], None]) -> list[st
         playing = of_workload(subject, regression.project.models, regression.machine)
     else:
         playing = of_plain(regression.called)
-    asked = Asked(*(subject, regression.project, {}, regression.python, playing, regression.end, regression.metric))
+    asked = Asked(subject, regression.project, {}, regression.python, playing, regression.end, regression.metric)
     stated = resolve(shlex.quote(regression.against), regression.head, regression.top, regression.python)
     explanation = explain(asked, stated, regression.top, on_comparison=lambda compared: tell(pairs(compared.pairs)))
     return sentences(explanation, subject.device)
