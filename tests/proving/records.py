@@ -121,7 +121,7 @@ def write(model: str, proved: Full) -> None:
     """Keep a full proof beside those of the same sources with other versions, and in the place of all others."""
     kept = [one for one in _read(model) if one.candidate != proved.candidate or _besides(one, proved)]
     text = json.dumps([one.to_json() for one in (*kept, proved)], indent=1)
-    _file(model).write_text(f"{text}\n", encoding="utf-8")
+    (FOLDER / f"{model}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
 def made_with(model: str, candidate: str) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def made_with(model: str, candidate: str) -> dict[str, Any]:
     """
     key = Key.of(CATALOG[model], candidate)
     followed = sources(("tests.proving.float32:SuiteProof", f"{MUTATIONS[candidate]}:find"), _COMPUTES).files
-    proving = {module: digest for module, digest in followed.items() if not module.startswith(_ASIDE)}
+    proving = {module: own for module, own in followed.items() if not module.startswith(_ASIDE)}
     scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
     return {
         "sources": digest([key.definition, key.files, scales]),
@@ -148,11 +148,7 @@ def _besides(one: Full, proved: Full) -> bool:
     return one.made_with["sources"] == now["sources"] and one.made_with["versions"] != now["versions"]
 
 
-def _file(model: str) -> Path:
-    return FOLDER / f"{model}.json"
-
-
 def _read(model: str) -> list[Full]:
-    path = _file(model)
+    path = FOLDER / f"{model}.json"
     every = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     return [Full.from_json(one) for one in every]
