@@ -148,9 +148,9 @@ def mistakes(name: str) -> Iterator[dict]:
 
         patch.setattr(jax_program, "network", planted)
         # In a proof the optimizers are its own.
-        if mutation.plant is mutations.nesterov:
+        if mutation.mistake == "nesterov":
             patch.setattr(optax, "sgd", lambda rate, momentum, own=optax.sgd: own(rate, momentum, nesterov=True))
-        if mutation.plant is mutations.large_adam_epsilon:
+        if mutation.mistake == "large_adam_epsilon":
             patch.setattr(optax, "adam", lambda rate, own=optax.adam: own(rate, eps=1e-6))
 
     def in_tensorflow(mutation, patch) -> None:

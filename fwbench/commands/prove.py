@@ -101,11 +101,7 @@ class Collected:
 
 
 def collected(*, collecting: bool = True) -> Collected:
-    """Collect the project's tests, in a process of its own, for they may import anything.
-
-    Args:
-        collecting: whether the models that the tests name are wanted.
-    """
+    """Collect the project, in a process of its own, for tests may import anything; no tests unless `collecting`."""
     arguments = [] if collecting else ["--ignore-glob=*"]
     collection = _collection(
         arguments,
@@ -141,11 +137,7 @@ def collected_plain(test: str) -> tuple[Project, PlainTest, Invocation]:
 
 
 def _collection(arguments: Iterable[str], unknown: str) -> Mapping[str, Any]:
-    """The answer of `fwbench.plugin.collect`.
-
-    Args:
-        unknown: the beginning of the sentence on a failure.
-    """
+    """The answer of `fwbench.plugin.collect`; the sentence on a failure begins with `unknown`."""
     return answer(command(sys.executable, _COLLECT, *arguments), "root", _COLLECTING, unknown)
 
 
@@ -176,11 +168,7 @@ def is_installed(framework: str) -> bool:
 
 
 def _line(proved: Proved, *, differs: bool) -> str:
-    """The result of a proof.
-
-    Args:
-        differs: whether anything differs that tests measure.
-    """
+    """The result of a proof, in which something `differs` that tests measure, or nothing."""
     pair = f"{proved.candidate} {{}} the same as {proved.reference}"
     if differs:
         return f"{proved.model}: {pair.format('does not compute')}: {proved.sentence}"

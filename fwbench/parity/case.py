@@ -15,6 +15,7 @@ from fwbench import frameworks
 from fwbench.frameworks.training import targets
 from fwbench.models import CATALOG, Model, checkpoint
 from fwbench.models.importing import ModelError, load
+from fwbench.models.inputs import Input
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Shape, Weights, draw, draw_unit, perturbed
 from fwbench.parity.power import Power
@@ -26,12 +27,11 @@ Array = NDArray[Any]
 Mode = Literal["eval", "train"]
 Device = Literal["cpu", "gpu"]
 Optimizer = Literal["sgd", "adam"]
+Draw = Literal["drawn", "initial", "perturbed", "small", "unit", "checkpoint"]
 
 # The suite's own models with parameters. Models with a state are left out, as they are proved step by step as well.
 MODELS = tuple(name for name, model in CATALOG.items() if model.parameters and not model.state)
 MODES: tuple[Mode, ...] = ("eval", "train")
-
-Draw = Literal["drawn", "initial", "perturbed", "small", "unit", "checkpoint"]
 
 STEPS = 5
 # The settings that users choose. The others are the frameworks' defaults, which agree: Adam's 0.9, 0.999 and 1e-8.
@@ -64,6 +64,13 @@ class Point:
     def __str__(self) -> str:
         return f"{self.weights} weights" + ("" if self.scale == 1 else f", inputs times {self.scale:g}")
 
+    def put(self, name: str, array: Array, given: Input | None) -> Array:
+        """The array of an input, or of `TARGETS`, with the values that it holds at this point."""
+        return array
+
+
+# The name of a loss's targets, beside those of the inputs.
+TARGETS = "targets"
 
 # The point at which every quantity is compared, trajectories included.
 MAIN = Point()
@@ -80,6 +87,7 @@ class Case:
         axes: values of the model's axes that differ from the first ones.
         batch_size: number of samples; at least 2 where a batch needs a variance.
         device: `cpu` or `gpu`.
+        wanted: the point that sets the targets. They belong to the case, as a program may hold targets as constants.
     """
 
     model: Model
@@ -88,6 +96,7 @@ class Case:
     axes: tuple[tuple[str, int], ...] = ()
     batch_size: int = 2
     device: Device = "cpu"
+    wanted: Point = MAIN
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -101,14 +110,14 @@ class Case:
 
     def inputs(self, point: Point = MAIN) -> dict[str, Array]:
         """Samples by the input's name, of shape (batch_size, *sizes); images are NHWC."""
-        drawn = draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes)
-        return self._cast(drawn, point.scale, point.moved)
+        cast = self._cast(draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes), point.scale, point.moved)
+        return {name: point.put(name, array, self.model.inputs[name]) for name, array in cast.items()}
 
     def targets(self, output: tuple[int, ...]) -> Array | None:
         """The targets of the loss for an output of this shape; None if the loss takes none."""
         workload = Workload(self.model.reference, self.model.name, "train_step", self.batch_size, axes=self.axes)
         target = targets(workload, self.model, output)
-        return None if target is None else self._cast({"": target})[""]
+        return None if target is None else self.wanted.put(TARGETS, self._cast({"": target})[""], self.model.targets)
 
     def weights(self, shapes: Mapping[str, Shape], point: Point = MAIN) -> dict[str, Array]:
         """The weights of a point in this case's number format.
@@ -219,15 +228,15 @@ class Side(ABC):
         return frozenset()
 
     @functools.cached_property
-    def _has_weights(self) -> bool:
-        return bool(self.shapes(self.case.model, self.case.sizes))
+    def _size(self) -> int:
+        """The number of the network's weights."""
+        return sum(map(math.prod, self.shapes(self.case.model, self.case.sizes).values()))
 
     @functools.cached_property
     def room(self) -> int:
         """The number of samples that all further passes of this network may have, so that they take seconds at most."""
-        shapes = self.shapes(self.case.model, self.case.sizes)
         numbers = sum(array[0].size for array in self.case.inputs().values())
-        return _ROOM // max(1, int(numbers) * sum(math.prod(shape) for shape in shapes.values()))
+        return _ROOM // max(1, int(numbers) * self._size)
 
     def forget(self) -> None:
         """Free all stored results."""
@@ -251,51 +260,40 @@ class Side(ABC):
     def rounding(self, point: Point = MAIN) -> Rounding:
         """The change that rounding alone makes in this side's results at a point."""
         if point not in self._roundings:
-            elsewhere = replace(point, moved=1)
-            gradients: Mapping[str, Array] = {}
-            moved_gradients: Mapping[str, Array] = {}
-            if self._has_weights:
-                gradients = self.backward(point).gradients
-                moved, backward = self._backward(elsewhere)
-                moved_gradients = backward.gradients
-            else:
-                moved = self._forward(elsewhere)
+            elsewhere, trained = replace(point, moved=1), self._size > 0
+            gradients = self.backward(point).gradients if trained else {}
+            moved, backward = self._backward(elsewhere) if trained else (self._forward(elsewhere), Backward(0.0, {}))
             forward = self.forward(point)
             self._roundings[point] = Rounding(
                 distance(moved.output, forward.output),
                 abs(moved.loss - forward.loss),
                 {name: distance(moved.statistics[name], array) for name, array in forward.statistics.items()},
-                {name: distance(moved_gradients[name], array) for name, array in gradients.items()},
+                {name: distance(backward.gradients[name], array) for name, array in gradients.items()},
             )
         return self._roundings[point]
 
     def trains_as_it_infers(self) -> bool:
         """True if the results of a case in training mode equal those in inference mode, to the last bit."""
-        twin = type(self)(replace(self.case, mode="eval"))
-        one, other = self.backward(), twin.backward()
-        return np.array_equal(self.forward().output, twin.forward().output) and all(
-            np.array_equal(one.gradients[name], array) for name, array in other.gradients.items()
-        )
+        return self.equals(type(self)(replace(self.case, mode="eval")), MAIN)
+
+    def equals(self, other: "Side", point: Point) -> bool:
+        """True if output and gradients at a point equal another side's, to the last bit."""
+        ours, theirs = self.backward(point).gradients, other.backward(point).gradients
+        pairs = [(self.forward(point).output, other.forward(point).output), *((ours[n], theirs[n]) for n in ours)]
+        return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
 
     def power(self, reference: "Side", points: Sequence[Point], seconds: float) -> Power | None:
-        """Count the mistakes, planted in this side's program, that a proof at these points would find.
+        """Count the mistakes, planted in this side's program, that a proof at these points finds; None: it takes none.
 
         Args:
             reference: the other side, whose rounding the proof admits.
             points: the proof's points, the main one first.
             seconds: time after which no more are planted.
-
-        Returns:
-            None if no mistakes can be planted in the framework's programs, which is the default.
         """
         return None
 
     def calls(self, point: Point = MAIN) -> list[Call]:
-        """The calls of modules in one forward pass, which runs operator by operator, in the order in which they end.
-
-        Returns:
-            An empty list if the network has no modules, which is the default.
-        """
+        """The calls of modules in one forward pass, operator by operator, in the order in which they end; or none."""
         return []
 
     def stepped(self, calls: Sequence[int], point: Point = MAIN) -> Stepped:
@@ -313,8 +311,7 @@ class Side(ABC):
     def widened() -> AbstractContextManager[dict[str, None]]:
         """A context in which the user's own training steps compute in float64 what they cast to a lower format.
 
-        Returns:
-            A context manager that yields the changes to the steps run within it, as half sentences.
+        It yields the changes to the steps run within it, as half sentences.
 
         Raises:
             ModelError: the framework runs no such steps.
@@ -362,7 +359,9 @@ def distance(one: Array, other: Array) -> float:
 
 
 def relative(one: Array, other: Array) -> float:
-    """The length of the difference relative to the longer of two arrays; 0 if both are 0."""
+    """The length of the difference relative to the longer of two arrays; 0 if both are 0, infinite for other shapes."""
+    if one.shape != other.shape:
+        return math.inf
     size = max(length(one), length(other))
     return distance(one, other) / size if size else 0.0
 

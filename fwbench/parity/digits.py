@@ -8,7 +8,6 @@ import numpy as np
 
 from fwbench.models import Model
 from fwbench.parity.case import MAIN, Array, Point, Side, relative
-from fwbench.parity.choices.steering import Steerable
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.proof import Proof, elsewhere, modes_apart
 
@@ -37,9 +36,8 @@ def check(
     """
     for mode in modes_apart(model, trains=trains):
         proof = Proof(model, candidate, mode)
-        case = Steerable(**vars(proof._backward))
-        coarse = replace(case, dtype="float32")
-        exact, (one, other) = proof.pair(case)[0], proof.pair(coarse)
+        case = proof._backward
+        exact, (one, other) = proof.pair(case)[0], proof.pair(replace(case, dtype="float32"))
         for point in (MAIN, *elsewhere(model), *further):
             if f"{point} ({mode})" not in left_out:
                 _check(exact, one, other, point, (model.reference, candidate))

@@ -54,9 +54,6 @@ class JaxSide(Side):
 
     The weights enter through `Network.load` inside the function. JAX differentiates through it, so the gradients have
     canonical names and layouts.
-
-    Attributes:
-        network: the network that is run.
     """
 
     def __init__(self, case: Case, *, network: Network | None = None, eager: bool = False) -> None:
@@ -122,8 +119,10 @@ class JaxSide(Side):
 
     def _other(self, leaf: Leaf, array: Any, streams: Any) -> Any:
         """An array besides the weights; the state of a random stream is advanced, or that of shared draws."""
-        shares = self.source is not None and leaf.kind == "random"
-        return self.source.shared(array) if shares else _advanced(array, streams)
+        if self.source is not None and leaf.kind == "random":
+            return self.source.shared(array)
+        is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+        return jax.random.fold_in(array, streams) if is_key and streams is not None else array
 
     @property
     def _key(self) -> Any:
@@ -297,12 +296,6 @@ class JaxSide(Side):
                 yield
         finally:
             convolutions.choose(before)
-
-
-def _advanced(array: Any, streams: Any) -> Any:
-    """The state of a random stream with another key; any other array unchanged."""
-    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-    return jax.random.fold_in(array, streams) if is_key and streams is not None else array
 
 
 def _on_host(answer: tuple[jax.Array, tuple[jax.Array, State]]) -> Forward:

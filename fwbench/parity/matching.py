@@ -9,7 +9,7 @@ from fwbench.models.weights import Shape, is_statistic
 from fwbench.parity.case import side
 from fwbench.parity.errors import NotTheSame
 
-# Most unmatched weights that a sentence lists.
+# Most unmatched weights that are described. Of more, the names and shapes follow.
 _LISTED = 6
 
 
@@ -50,11 +50,15 @@ def match(model: Model, candidate: str) -> None:
             nearest += f": if it is the same, weights={{{f'^{re.escape(name)}$'!r}: {scale!r}}} says so"
         return f"{name!r} {shape} is in {one} alone{nearest}"
 
-    more = [f"and {len(unmatched) - _LISTED} more"] if len(unmatched) > _LISTED else []
+    lines = [*map(line, unmatched[:_LISTED])]
+    if len(unmatched) > _LISTED:
+        lines.append(f"and {len(unmatched) - _LISTED} more")
+        for framework, of in both.items():
+            lines.append(f"all of {framework} without a counterpart:")
+            lines += [f"  {name!r} {of[name]}" for name in unmatched if name in of]
     raise NotTheSame(
         f"{model.name}: the weights of {candidate} and {reference} do not all have the same names and shapes. "
-        "Rename them, or map names with weights={...} of the model:\n  "
-        + "\n  ".join([*map(line, unmatched[:_LISTED]), *more])
+        "Rename them, or map names with weights={...} of the model:\n  " + "\n  ".join(lines)
     )
 
 

@@ -87,23 +87,19 @@ class Proof:
         Raises:
             NotTheSame: nothing can be compared, as only one network is random.
         """
-        found = self._findings(quantity)
-        beyond = [
-            error
-            for _, findings in found
-            for errors in findings.errors.values()
-            for name, tensors in errors.items()
-            for error in tensors.values()
-            if not error <= bound(self.model, name)
+        found = [
+            (case, findings.note, point, name, errors)
+            for case, findings in self._findings(quantity)
+            for point, by_quantity in findings.errors.items()
+            for name, errors in by_quantity.items()
         ]
-        for case, findings in found:
-            for point, errors in findings.errors.items():
-                if quantity in errors:
-                    try:
-                        check(quantity, errors[quantity], case, point, beyond=beyond)
-                    except NotTheSame as error:
-                        note = f". {findings.note}" if quantity == "statistics" and findings.note else ""
-                        return f"{error}{note}"
+        beyond = [e for *_, name, errors in found for e in errors.values() if not e <= bound(self.model, name)]
+        for case, note, point, name, errors in found:
+            if name == quantity:
+                try:
+                    check(quantity, errors, case, point, beyond=beyond)
+                except NotTheSame as error:
+                    return f"{error}. {note}" if quantity == "statistics" and note else str(error)
         return ""
 
     def worst(self, quantity: Quantity) -> Nearest:
@@ -157,10 +153,7 @@ class Proof:
         """Count the mistakes, planted in the candidate's program, that the proof would have found at its points.
 
         Args:
-            seconds: time after which no more are planted.
-
-        Returns:
-            None if no mistakes can be planted in the framework's programs.
+            seconds: as for `Side.power`, which may give None, too.
         """
         points = [MAIN, *(point for point in elsewhere(self.model) if str(point) not in self.left_out)]
         one, other = self.pair(self._backward)

@@ -8,6 +8,7 @@ import ast
 import functools
 import hashlib
 import importlib.util
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -133,9 +134,7 @@ def _distribution(top: str) -> str | None:
         return next(iter(_distributions().get(top, ())), None)
 
 
-@functools.cache
-def _distributions() -> dict[str, list[str]]:
-    return {module: list(names) for module, names in metadata.packages_distributions().items()}
+_distributions = functools.cache(metadata.packages_distributions)
 
 
 @functools.cache
@@ -173,5 +172,4 @@ def _statements(tree: ast.AST) -> Iterator[ast.AST]:
 
 def _with_parents(module: str) -> list[str]:
     """A module and the packages around it, which are imported before it."""
-    parts = module.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    return list(itertools.accumulate(module.split("."), "{}.{}".format))

@@ -50,9 +50,8 @@ class Trajectory:
     @property
     def names(self) -> list[str]:
         """The parameters that have moments in the last state; if none has, all parameters."""
-        last = self.leaves[-1]
-        held = [name.partition(".")[2] for name in last if role_of(name) == FIRST]
-        return sorted(held or [name.partition(".")[2] for name in last if role_of(name) == WEIGHTS])
+        role = FIRST if self.has(FIRST) else WEIGHTS
+        return sorted(name.partition(".")[2] for name in self.leaves[-1] if role_of(name) == role)
 
     def vector(self, role: str, step: int) -> Vector:
         """A role's numbers of all trained parameters after a step; zeros where the state has none yet."""
@@ -123,7 +122,7 @@ def _gradients(one: Trajectory, other: Trajectory, step: int, parts: Parts) -> s
         return ""
     ours, theirs = (_gradient(side, step, betas[0]) for side in (one, other))
     clips = [_norm(side, betas[0]) for side in (one, other)]
-    factor, rest = _fitted(theirs, ours)
+    (factor,), rest = _fit(theirs, ours)
     if rest <= _EXACT:
         if any(clips):
             said = [f"clips gradients to a norm of {clip:.6g}" if clip else "does not clip them" for clip in clips]
@@ -167,32 +166,31 @@ def _norm(side: Trajectory, beta: float) -> float | None:
 # Updates
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """An update rule that reproduces one side's weights at every step."""
-
-    corrected: str
-    epsilon: str
-    decay: str
-    rates: tuple[float, ...]
+# How a rule corrects bias, adds epsilon and decays weights, in words; and its learning rate at every step.
+_Rule = tuple[tuple[str, ...], tuple[float, ...]]
 
 
 def _updates(one: Trajectory, other: Trajectory) -> str:
-    pairs = list(itertools.product(_rules(one), _rules(other)))
     told: dict[str, int] = {}
-    for ours, theirs in pairs:
-        clauses = [
-            _both(one, other, getattr(ours, aspect), getattr(theirs, aspect), "")
-            for aspect in ("corrected", "epsilon", "decay")
-        ]
-        said = [clause for clause in clauses if clause]
+    for (ours, rates), (theirs, others) in itertools.product(list(_rules(one)), list(_rules(other))):
+        said = _differences(one, other, ours, theirs)
         # Learning rates that are fitted at every step can imitate other causes, so a difference in them counts more.
-        far = 0 if _alike(ours.rates, theirs.rates) else 2
+        far = 0 if _alike(rates, others) else 2
         if far:
-            said.append(_rates(one, other, ours.rates, theirs.rates))
+            said.append(_rates(one, other, rates, others))
         if said:
             sentence = f"There {'; '.join(said)}"
             told[sentence] = min(told.get(sentence, 9), len(said) + far)
+    return _only(told)
+
+
+def _differences(one: Trajectory, other: Trajectory, ours: Sequence[str], theirs: Sequence[str]) -> list[str]:
+    """A clause for each aspect in which the explanations of two sides differ."""
+    return [_both(one, other, *pair, "") for pair in zip(ours, theirs, strict=True) if len(set(pair)) > 1]
+
+
+def _only(told: Mapping[str, int]) -> str:
+    """The sentence that names the fewest differences; empty if several do."""
     fewest = [sentence for sentence, count in told.items() if count == min(told.values())]
     return fewest[0] if len(fewest) == 1 else ""
 
@@ -201,12 +199,8 @@ def _rates(one: Trajectory, other: Trajectory, ours: tuple[float, ...], theirs: 
     for early, late, first, second in ((ours, theirs, one, other), (theirs, ours, other, one)):
         if _alike(early[1:-1] or early[1:], late[2:] or late[1:]) and not _alike(early[1:], early[:-1]):
             return f"the learning rate of {second.framework} is a step behind that of {first.framework}"
-    shown = [", ".join(f"{rate:.4g}" for rate in dict.fromkeys(map(_short, rates))) for rates in (ours, theirs)]
+    shown = [", ".join(dict.fromkeys(f"{rate:.4g}" for rate in rates)) for rates in (ours, theirs)]
     return f"the learning rate of {one.framework} is {shown[0]}, and that of {other.framework} {shown[1]}"
-
-
-def _short(rate: float) -> float:
-    return float(f"{rate:.4g}")
 
 
 def _alike(ours: tuple[float, ...], theirs: tuple[float, ...]) -> bool:
@@ -220,12 +214,12 @@ def _rules(side: Trajectory) -> Iterator[_Rule]:
     matrices = np.concatenate(
         [np.full(side.leaves[-1][f"{FIRST}.{name}"].size, side.matrices[name]) for name in side.names]
     )
-    for corrected, (words, epsilon, direction) in itertools.product((True, False), _directions(side)):
+    for corrected, (words, direction), epsilon in itertools.product((True, False), _DIRECTIONS.items(), _EPSILONS):
         rates, decays = [], []
         for step in side.steps:
             before = side.vector(WEIGHTS, step - 1)
             moved = side.vector(WEIGHTS, step) - before
-            towards = direction(step, betas, corrected, epsilon)
+            towards = direction(*_unbiased(side, step, betas if corrected else (0.0, 0.0)), epsilon)
             columns = (towards, before * matrices, before * ~matrices)
             found, rest = _fit(moved, *columns)
             if not rest <= max(1e-9, 1e-13 * np.linalg.norm(before) / np.linalg.norm(moved)):
@@ -233,50 +227,30 @@ def _rules(side: Trajectory) -> Iterator[_Rule]:
             rates.append(-found[0])
             decays.append((found[1], found[2]))
         else:
-            yield _Rule(
-                "corrects the moments' bias" if corrected else "does not correct the moments' bias",
-                f"takes an epsilon of {epsilon:g} {words}",
-                _decay(rates, decays),
-                tuple(rates),
-            )
+            bias = "corrects the moments' bias" if corrected else "does not correct the moments' bias"
+            yield (bias, f"takes an epsilon of {epsilon:g} {words}", _decay(rates, decays)), tuple(rates)
         if not side.has(SECOND):
             return
 
 
-Direction = Callable[[int, tuple[float, float], bool, float], Vector]
+# The directions of Adam's updates by the place of epsilon, given the moments, the root of the second one's correction,
+# and epsilon.
+_DIRECTIONS: dict[str, Callable[[Vector, Vector, float, float], Vector]] = {
+    "beside the root": lambda first, second, root, epsilon: first / (np.sqrt(second) + epsilon),
+    "inside the root": lambda first, second, root, epsilon: first / np.sqrt(second + epsilon),
+    "beside the root of the uncorrected moment": (
+        lambda first, second, root, epsilon: first / (np.sqrt(second) + epsilon / root)
+    ),
+}
 
 
-def _directions(side: Trajectory) -> Iterator[tuple[str, float, Direction]]:
-    """Adam's possible update directions: the place of epsilon in words, its value, and the function of the moments."""
-
-    def parts(step: int, betas: tuple[float, float], corrected: bool) -> tuple[Vector, Vector]:
-        first, second = side.vector(FIRST, step), side.vector(SECOND, step) if side.has(SECOND) else None
-        if second is None:
-            return first, np.ones_like(first)
-        if corrected:
-            return first / (1 - betas[0] ** step), second / (1 - betas[1] ** step)
-        return first, second
-
-    def outside(step: int, betas: tuple[float, float], corrected: bool, epsilon: float) -> Vector:
-        first, second = parts(step, betas, corrected)
-        return first / (np.sqrt(second) + epsilon)
-
-    def inside(step: int, betas: tuple[float, float], corrected: bool, epsilon: float) -> Vector:
-        first, second = parts(step, betas, corrected)
-        return first / np.sqrt(second + epsilon)
-
-    def uncorrected(step: int, betas: tuple[float, float], corrected: bool, epsilon: float) -> Vector:
-        first, second = parts(step, betas, corrected)
-        root = np.sqrt(1 - betas[1] ** step) if corrected and side.has(SECOND) else 1.0
-        return first / (np.sqrt(second) + epsilon / root)
-
-    places: tuple[tuple[str, Direction], ...] = (
-        ("beside the root", outside),
-        ("inside the root", inside),
-        ("beside the root of the uncorrected moment", uncorrected),
-    )
-    for (words, function), epsilon in itertools.product(places, _EPSILONS):
-        yield words, epsilon, function
+def _unbiased(side: Trajectory, step: int, betas: tuple[float, float]) -> tuple[Vector, Vector, float]:
+    """The moments without their bias, and the root of the second one's correction; betas of 0 correct nothing."""
+    first = side.vector(FIRST, step)
+    if not side.has(SECOND):
+        return first, np.ones_like(first), 1.0
+    kept = [1 - beta**step for beta in betas]
+    return first / kept[0], side.vector(SECOND, step) / kept[1], math.sqrt(kept[1])
 
 
 def _decay(rates: list[float], decays: list[tuple[float, float]]) -> str:
@@ -298,15 +272,9 @@ def _averages(one: Trajectory, other: Trajectory, role: str) -> str:
     rules = [list(_rules_of_average(side, role)) for side in (one, other)]
     told: dict[str, int] = {}
     for ours, theirs in itertools.product(*rules):
-        clauses = [_both(one, other, *pair, "") for pair in zip(ours, theirs, strict=True)]
-        said = [clause for clause in clauses if clause]
-        if said:
+        if said := _differences(one, other, ours, theirs):
             told[f"There {'; '.join(said)}"] = len(said)
-    fewest = [sentence for sentence, count in told.items() if count == min(told.values())]
-    start = _both(one, other, *begins)
-    if start or len(fewest) != 1:
-        return start
-    return fewest[0]
+    return _both(one, other, *begins) or _only(told)
 
 
 def _begins(side: Trajectory, role: str) -> str:
@@ -353,11 +321,6 @@ def _fit(values: Vector, *columns: Vector) -> tuple[Vector, float]:
     found, *_ = np.linalg.lstsq(matrix / scales, values, rcond=None)
     rest = np.linalg.norm(values - matrix / scales @ found)
     return found / scales, float(rest / (np.linalg.norm(values) or 1.0))
-
-
-def _fitted(values: Vector, column: Vector) -> tuple[float, float]:
-    (factor,), rest = _fit(values, column)
-    return float(factor), rest
 
 
 def _equal(one: Vector, other: Vector) -> bool:

@@ -8,6 +8,7 @@ proof stale. No framework is imported.
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,26 +50,11 @@ class Key(Decoded):
     def of(cls, model: Model, candidate: str) -> "Key":
         """The present key of a framework's network and the reference's, as this interpreter finds them."""
         by_framework = _sources(model, candidate)
-        return cls(
-            _definition(model, candidate),
-            _files(by_framework) | _checkpoint(model),
-            {
-                framework: versions(
-                    tuple(
-                        dict.fromkeys(
-                            [
-                                name
-                                for lane in LANES.values()
-                                if lane.framework == framework
-                                for name in lane.distributions
-                            ]
-                            + list(own.distributions)
-                        )
-                    )
-                )
-                for framework, own in by_framework.items()
-            },
-        )
+        installed = {}
+        for framework, own in by_framework.items():
+            lanes = [lane.distributions for lane in LANES.values() if lane.framework == framework]
+            installed[framework] = versions(itertools.chain(*lanes, own.distributions))
+        return cls(_definition(model, candidate), _files(by_framework) | _checkpoint(model), installed)
 
     def changed(self, model: Model, framework: str) -> str:
         """The first change since the proof, in a few words; empty if there is none.
@@ -159,9 +145,9 @@ def write(proved: Proved, folder: Path) -> None:
     kept = [
         one for one in _read(folder, proved.model) if one.candidate != proved.candidate or _besides(one.key, proved.key)
     ]
-    text = json.dumps([dataclasses.asdict(one) for one in (*kept, proved)], indent=1) + "\n"
+    text = json.dumps([one.to_json() for one in (*kept, proved)], indent=1) + "\n"
     # Atomically, as another process may be reading, or proving the model's next framework.
-    files.write(_file(folder, proved.model), text)
+    files.write(folder / f"{proved.model}.json", text)
 
 
 def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
@@ -218,10 +204,10 @@ def _definition(model: Model, candidate: str) -> str:
         "loss": {framework: _loss(model, framework) for framework in sides},
         "sizes": model.sizes(),
     }
-    return _digest(described)
+    return digest(described)
 
 
-def _digest(data: Any) -> str:
+def digest(data: Any) -> str:
     """Digest of JSON primitives."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -260,14 +246,10 @@ def _loss(model: Model, framework: str) -> str:
     return model.loss if isinstance(model.loss, str) else model.loss.get(framework, "")
 
 
-def _file(folder: Path, model: str) -> Path:
-    return folder / f"{model}.json"
-
-
 def _read(folder: Path, model: str) -> list[Proved]:
     """The proofs of a model, without those that are damaged or from another version of fwbench."""
     try:
-        stored = json.loads(files.read(_file(folder, model)))
+        stored = json.loads(files.read(folder / f"{model}.json"))
     except (OSError, ValueError, RecursionError):
         return []
     proofs = []

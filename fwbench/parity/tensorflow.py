@@ -34,11 +34,7 @@ from fwbench.parity.where.calls import Call, Module, recording
 
 
 class TensorFlowSide(Side):
-    """A network in TensorFlow, as a `tf.function` of its inputs, as one that XLA compiles, or operator by operator.
-
-    Attributes:
-        network: the network that is run.
-    """
+    """A network in TensorFlow, as a `tf.function` of its inputs, as one that XLA compiles, or operator by operator."""
 
     def __init__(
         self, case: Case, *, change: Callable[[Any], None] = lambda module: None, xla: bool = False, eager: bool = False

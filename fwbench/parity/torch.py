@@ -51,8 +51,6 @@ aten = torch.ops.aten
 # A program's random draws have no effect if it gives the same output for this many keys.
 _STEADY_KEYS = 128
 
-_DTYPE = {"float64": torch.float64, "float32": torch.float32}
-
 
 class Hardsigmoid(torch.nn.Module):
     """The hard-sigmoid from its definition: relu6(x + 3) / 6.
@@ -113,11 +111,7 @@ class Expected(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignor
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
-    """Watches for operators that draw random numbers.
-
-    Attributes:
-        any: whether there was such an operator.
-    """
+    """Watches whether there is any operator that draws random numbers."""
 
     any = False
 
@@ -166,7 +160,7 @@ class TorchSide(Side):
         super().__init__(case)
         set_precision("fp32")
         self._device = torch.device("cuda" if case.device == "gpu" else "cpu")
-        self._dtype = _DTYPE[case.dtype]
+        self._dtype: torch.dtype = getattr(torch, case.dtype)
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self._images = {name for name, given in case.model.inputs.items() if given.image}
         self._criterion = criterion(case.model)
@@ -219,26 +213,20 @@ class TorchSide(Side):
             torch.set_default_dtype(before)
             clip_grad._clip_grads_with_norm_ = clipping
 
-    def may_draw(self) -> bool:
-        return self._draws(randomness=True)
-
-    def is_steady(self) -> bool:
-        if not self._draws(randomness=False):
-            return True
-        first, *others = self._outputs(_STEADY_KEYS, randomness=False)
-        return all(relative(first, other) <= CHANCE for other in others)
-
-    def draws(self, keys: int) -> Array:
-        return self._outputs(keys, randomness=True)
-
-    def _draws(self, *, randomness: bool) -> bool:
+    def may_draw(self, *, randomness: bool = True) -> bool:
         """True if a forward pass draws random numbers from PyTorch's generator, Python's or NumPy's."""
         before = _own_generators()
         with Draws() as drawing:  # type: ignore[no-untyped-call, unused-ignore]
-            self._outputs(1, randomness=randomness)
+            self.draws(1, randomness=randomness)
         return drawing.any or _own_generators() != before
 
-    def _outputs(self, keys: int, *, randomness: bool) -> Array:
+    def is_steady(self) -> bool:
+        if not self.may_draw(randomness=False):
+            return True
+        first, *others = self.draws(_STEADY_KEYS, randomness=False)
+        return all(relative(first, other) <= CHANCE for other in others)
+
+    def draws(self, keys: int, *, randomness: bool = True) -> Array:
         outputs = []
         module, inputs = self._at(MAIN, randomness=randomness)
         with torch.no_grad(), self._arithmetic(randomness=randomness):
@@ -303,11 +291,7 @@ class TorchSide(Side):
         return Forward(_numpy(output), loss.item(), _statistics(module)), Backward(loss.item(), gradients)
 
     def _at(self, point: Point, *, randomness: bool = False) -> tuple[torch.nn.Module, dict[str, Tensor]]:
-        """A new module with the weights of a point, so that no result affects another, and the point's inputs.
-
-        Args:
-            randomness: keep dropout on in training mode.
-        """
+        """A new module with a point's weights, as no result affects another, and inputs; dropout for `randomness`."""
         module = network(self.case.model, self.case.sizes)
         load_weights(module, self.case.weights(shapes(module), point))
         if self.case.dtype == "float64":

@@ -14,8 +14,7 @@ from fwbench.parity.store import stamp
 from tests.proving import records
 from tests.proving.mutations import MUTATIONS
 from tests.proving.page import render
-from tests.proving.records import Full
-from tests.proving.rows import Rounding, Row
+from tests.proving.records import Full, Rounding, Row
 from tests.tensorflow import TENSORFLOW, needs_tensorflow
 
 SAMPLE = Row(
@@ -45,8 +44,8 @@ def test_rendering():
     made_with = {"versions": {"torch": "2.15.0", "jax": "0.10.2"}, "device": "cpu"}
     page = render(
         {
-            ("resnet50", "jax"): Full("jax", made_with, [SAMPLE], {"one_epsilon-output": 2e-3}),
-            ("resnet50", "tensorflow"): Full("tensorflow", made_with, [other], {}),
+            ("resnet50", "jax"): Full("jax", made_with, (SAMPLE,), {"one_epsilon-output": 2e-3}),
+            ("resnet50", "tensorflow"): Full("tensorflow", made_with, (other,), {}),
         }
     )
     assert "ran on\nthe CPU, float64 on the CPU. Versions: torch 2.15.0, jax 0.10.2." in page

@@ -11,7 +11,7 @@ from fwbench.parity import randomness
 from fwbench.parity.case import Case
 from fwbench.parity.choices import TARGETS
 from fwbench.parity.choices.proof import prove
-from fwbench.parity.choices.steering import Steerable, sweep
+from fwbench.parity.choices.steering import sweep
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.proof import Proof
 from fwbench.parity.torch import TorchSide
@@ -60,7 +60,7 @@ def test_what_was_tried_is_said(model):  # noqa: F811
 )
 def test_a_sweep_takes_each_number_once_as_far_as_there_is_room(high, room, points, batch, end):
     own = fwbench.Model("own", torch="none:Net", inputs=fwbench.integers(6, high=high))
-    case = Steerable(own)
+    case = Case(own)
     swept, reached = sweep(case, "", own.inputs[""], room)
     taken = np.concatenate([case.at(point).inputs(point)[""].ravel() for point in swept])
     assert (len(swept), {point.batch_size for point in swept}, reached) == (points, {batch}, end)
@@ -69,7 +69,7 @@ def test_a_sweep_takes_each_number_once_as_far_as_there_is_room(high, room, poin
 
 def test_targets_are_swept_at_one_point():
     own = fwbench.Model("own", torch="none:Net", inputs=fwbench.normal(6), targets=fwbench.integers(high=100))
-    (point,), end = sweep(Steerable(own), TARGETS, own.targets, 1000)
+    (point,), end = sweep(Case(own), TARGETS, own.targets, 1000)
     assert (point.batch_size, end) == (100, 100)
 
 

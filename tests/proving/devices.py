@@ -5,16 +5,15 @@ optimizer's step with the mean of the gradients. That is exactly what one device
 as many parts: batch normalisation sees the same slices. Without batch normalisation it is also what one device does
 with the whole batch. Running statistics are those of the first device, as of one that is given the first slice alone.
 
-The ranks are real processes on this machine, which run this file, with their job as a line of JSON on standard input.
-With one process its framework must have been told to show it as many devices.
+The ranks are real processes on this machine, which run this file with their job as JSON.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,11 @@ from fwbench.parity.case import STEPS, Array, Case, Optimizer
 from fwbench.parity.errors import Errors, NotTheSame, Quantity, check, gradient_errors, relative_l2
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from fwbench.worker.ranks.star import Place, Star, free_port
+
+ROOT = Path(__file__).parents[2]
+
+_DEVICES = 2
 
 # What N devices are compared with: one device that accumulates N parts, one with the whole batch, and, for running
 # statistics, one with the first slice.
@@ -102,133 +106,45 @@ class Found:
         return worst
 
 
-def found(
-    lane: str,
-    trials: Sequence[Trial],
-    devices: int = 2,
-    *,
-    processes: int | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> list[Found]:
-    """Make trials, all of them in the same processes.
-
-    Args:
-        lane: `torch`, `jax` or `tensorflow`.
-        processes: default: one for each device.
-        environment: further variables of the processes.
+def found(lane: str, trials: Sequence[Trial]) -> list[Found]:
+    """Make trials of a framework's own lane over two devices, all of them in the same two processes.
 
     Raises:
         RuntimeError: a process failed; the message ends with what it said.
     """
-    size = processes or devices
     job = {
         "lane": lane,
         "trials": [{**vars(trial), "model": trial.model.to_json()} for trial in trials],
-        "devices": devices,
-        "size": size,
-        "address": f"127.0.0.1:{_free_port()}",
+        "port": free_port(),
         "path": sys.path,
     }
-    variables = {**os.environ, **OWN[lane].variables(1, "cpu"), "OMP_NUM_THREADS": "1", **(environment or {})}
-    with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
-        ranks = [_Rank(Path(folder), {**job, "rank": rank, "folder": folder}, variables) for rank in range(size)]
-        try:
-            told = _told(ranks)
-        finally:
-            for rank in ranks:
-                rank.end()
-    answers = []
-    for number, trial in enumerate(trials):
-        digests = [rank[number]["digests"] for rank in told]
-        apart = tuple(after for after in digests[0] if any(other[after] != digests[0][after] for other in digests))
-        answers.append(Found(trial, told[0][number]["errors"], apart))
-    return answers
-
-
-class _Rank:
-    """A process that this one has started."""
-
-    def __init__(self, folder: Path, job: Mapping[str, Any], variables: Mapping[str, str]) -> None:
-        self.number = job["rank"]
-        self._files = [folder / f"{self.number}.{name}" for name in ("job", "answer", "said")]
-        self._files[0].write_text(json.dumps(job), encoding="utf-8")
-        with self._files[0].open() as given, self._files[1].open("w") as answer, self._files[2].open("w") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.proving.devices"],
-                cwd=Path(__file__).parents[2],
-                env=dict(variables),
-                stdin=given,
-                stdout=answer,
-                stderr=said,
-            )
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    @property
-    def answer(self) -> Any:
-        return json.loads(self._files[1].read_text(encoding="utf-8"))
-
-    @property
-    def said(self) -> str:
-        return self._files[2].read_text(encoding="utf-8", errors="replace").strip()
-
-
-def _told(ranks: Sequence[_Rank]) -> list[Any]:
-    """What the ranks answer; one that failed would leave the others waiting."""
-    while any(rank.process.poll() is None for rank in ranks):
-        if any(rank.process.returncode for rank in ranks):
-            break
-        time.sleep(0.05)
-    failed = [rank for rank in ranks if rank.process.returncode]
-    if failed:
-        code = failed[0].process.returncode
-        raise RuntimeError(f"rank {failed[0].number} of {len(ranks)} failed ({code}):\n{failed[0].said[-2000:]}")
-    return [rank.answer for rank in ranks]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-class _Neighbours(Ranks):
-    """Ranks that meet in a folder; nothing is measured meanwhile."""
-
-    def __init__(self, rank: int, size: int, address: str, folder: Path) -> None:
-        self.rank, self.size, self.local, self.address = rank, size, rank, address
-        self._folder, self._meetings = folder, 0
-
-    def agree(self, value: float) -> float:
-        first: float = self.gather(value)[0]
-        return first
-
-    def gather(self, value: Any) -> list[Any]:
-        values = [self._folder / f"{rank}.said.{self._meetings}" for rank in range(self.size)]
-        self._meetings += 1
-        own = values[self.rank]
-        unfinished = own.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(value), encoding="utf-8")
-        unfinished.rename(own)
-        # Whoever started the ranks ends them all where one has failed.
-        while not all(path.exists() for path in values):
-            time.sleep(0.005)
-        return [json.loads(path.read_text(encoding="utf-8")) for path in values]
+    variables = {**os.environ, **OWN[lane].variables(1, "cpu"), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory(prefix="fwbench-") as name, contextlib.ExitStack() as ending:
+        folder, ranks = Path(name), []
+        for rank in range(_DEVICES):
+            command = [sys.executable, "-m", "tests.proving.devices", json.dumps({**job, "rank": rank, "folder": name})]
+            with (folder / f"{rank}.output").open("w") as output:
+                process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=output)
+            ending.callback(process.wait)
+            ending.callback(process.kill)
+            ranks.append(process)
+        while any(process.poll() is None for process in ranks) and not any(process.returncode for process in ranks):
+            time.sleep(0.05)
+        failed = [folder / f"{rank}.output" for rank, process in enumerate(ranks) if process.returncode]
+        if said := [f"rank {file.stem} failed: {file.read_text(errors='replace')[-2000:]}" for file in failed]:
+            raise RuntimeError("\n".join(said))
+        answers = json.loads((folder / "0.answer").read_text(encoding="utf-8"))
+    return [Found(trial, errors, tuple(apart)) for trial, (errors, apart) in zip(trials, answers, strict=True)]
 
 
 def _answer(job: Mapping[str, Any]) -> list[Any]:
-    """One rank's part of all trials: digests of its weights, and the first rank's errors."""
-    lane, ranks = job["lane"], None
-    build = _BUILDERS[lane]
+    """For each trial the first rank's errors, and after what the ranks do not hold the same weights."""
+    lane, rank = job["lane"], job["rank"]
+    ranks = Star(Place(rank, _DEVICES, rank, "127.0.0.1", job["port"], b"key", "a proof"))
     framework = frameworks.load(OWN[lane].adapter)
-    if job["size"] > 1:
-        ranks = _Neighbours(job["rank"], job["size"], job["address"], Path(job["folder"]))
-        framework.join(ranks)
+    framework.join(ranks)
     trials = [Trial(**{**trial, "model": Model.from_json(trial["model"])}) for trial in job["trials"]]
-    problems = [_Problem(framework, lane, trial.model, job["devices"]) for trial in trials]
+    problems = [_Problem(framework, lane, trial.model) for trial in trials]
     taken: list[dict[Optimizer, Walk]] = []
     answers: list[Any] = []
     for trial, problem in zip(trials, problems, strict=True):
@@ -236,70 +152,59 @@ def _answer(job: Mapping[str, Any]) -> list[Any]:
             if trial.mistake:
                 mutations = importlib.import_module("tests.proving.devices_mutations")
                 getattr(mutations, trial.mistake)(lane, patch)
-            walks = {optimizer: problem.walk(build, optimizer, ranks) for optimizer in trial.optimizers}
-        digests = {
-            f"step {step} of {optimizer}": _digest(weights)
-            for optimizer, walk in walks.items()
-            for step, weights in walk.items()
-        }
-        answers.append({"digests": digests, "errors": {}})
+            walks = {optimizer: problem.walk(optimizer, ranks) for optimizer in trial.optimizers}
+        steps = {f"step {step} of {name}": weights for name, walk in walks.items() for step, weights in walk.items()}
+        digests = ranks.gather({after: _digest(weights) for after, weights in steps.items()})
+        answers.append(({}, [after for after in steps if len({each[after] for each in digests}) > 1]))
         # ViT-B/16's weights take most of a gigabyte.
-        taken.append(walks if job["rank"] == 0 else {})
-        del walks
+        taken.append(walks if rank == 0 else {})
+        del walks, steps
     # The others end here, and the first one goes on alone.
     framework.leave()
-    if job["rank"] == 0:
+    if rank == 0:
         for model in dict.fromkeys(trial.model for trial in trials):
             chosen = [number for number, trial in enumerate(trials) if trial.model == model]
             # A model's first trial has all the optimizers of those that follow.
-            for against, optimizer, walk in problems[chosen[0]].references(build, trials[chosen[0]].optimizers):
+            for against, optimizer, walk in problems[chosen[0]].references(trials[chosen[0]].optimizers):
                 for number in chosen:
                     if optimizer in taken[number]:
                         found = problems[number].errors(against, optimizer, taken[number][optimizer], walk)
-                        answers[number]["errors"].setdefault(against, {}).update(found)
+                        answers[number][0].setdefault(against, {}).update(found)
     return answers
 
 
 class _Problem:
-    """What is computed of one model."""
-
-    def __init__(self, framework: Framework, lane: str, model: Model, devices: int) -> None:
-        self.model, self.devices, self._lane = model, devices, lane
+    def __init__(self, framework: Framework, lane: str, model: Model) -> None:
+        self.model, self._lane, self._build = model, lane, _BUILDERS[lane]
         self._sizes = model.sizes(tuple(model.proof_axes.items()))
         self.start = draw(model, framework.weight_shapes(model, self._sizes), seed=0)
         self._normalises = any(map(is_statistic, self.start))
-        self.batch_size = devices * (model.proof_batch or (_NORMALISED if self._normalises else _SAMPLES))
+        self.batch_size = _DEVICES * (model.proof_batch or (_NORMALISED if self._normalises else _SAMPLES))
 
-    def walk(self, build: Build, optimizer: Optimizer, ranks: Ranks | None) -> Walk:
-        """The weights over several devices."""
-        return _walk(self._built(build, optimizer, ranks, devices=self.devices))
+    def walk(self, optimizer: Optimizer, ranks: Ranks | None, **fields: int) -> Walk:
+        """The weights over several devices, or, without ranks, on one."""
+        fields = {"devices": _DEVICES} if ranks else fields
+        return _walk(self._build(self._workload(optimizer, **fields), self.model, self.start, ranks, None))
 
-    def references(self, build: Build, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Optimizer, Walk]]:
+    def references(self, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Optimizer, Walk]]:
         """The weights on one device, by what it is given and by optimizer, one after the other."""
         for optimizer in optimizers:
-            yield PARTS, optimizer, _walk(self._built(build, optimizer, None, accumulate=self.devices))
+            yield PARTS, optimizer, self.walk(optimizer, None, accumulate=_DEVICES)
             if not self._normalises:
-                yield WHOLE, optimizer, _walk(self._built(build, optimizer, None))
+                yield WHOLE, optimizer, self.walk(optimizer, None)
         if self._normalises:
-            yield FIRST, "sgd", _walk(self._of_first_slice(build), steps=1)
+            yield FIRST, "sgd", _walk(self._of_first_slice(), steps=1)
 
     def errors(self, against: str, optimizer: Optimizer, taken: Walk, reference: Walk) -> dict[Quantity, Errors]:
-        """Of one optimizer's steps."""
         if against == FIRST:
-            expected = reference[1]
-            return {
-                "statistics": {
-                    name: relative_l2(taken[1][name], expected[name]) for name in filter(is_statistic, expected)
-                }
-            }
+            names = filter(is_statistic, reference[1])
+            return {"statistics": {name: relative_l2(taken[1][name], reference[1][name]) for name in names}}
         errors: dict[Quantity, Errors] = {optimizer: self._apart(taken[STEPS], reference[STEPS])}
         if optimizer == "sgd":
             errors["gradients"] = self._apart(taken[1], reference[1], LEARNING_RATE["sgd"])
         return errors
 
     def _apart(self, actual: State, expected: State, rate: float = 1.0) -> Errors:
-        """The errors of the change of each parameter."""
-
         def change(weights: State) -> State:
             return {
                 name: (array - self.start[name]) / rate for name, array in weights.items() if not is_statistic(name)
@@ -307,15 +212,11 @@ class _Problem:
 
         return gradient_errors(change(actual), change(expected))
 
-    def _built(self, build: Build, optimizer: Optimizer, ranks: Ranks | None, **fields: int) -> Trainer:
-        return build(self._workload(optimizer, **fields), self.model, self.start, ranks, None)
-
-    def _of_first_slice(self, build: Build) -> Trainer:
+    def _of_first_slice(self) -> Trainer:
         """A program of one device that is given the slice of the first of several."""
-        samples = self.batch_size // self.devices
-        workload = dataclasses.replace(self._workload("sgd"), batch_size=samples)
-        program = build(workload, self.model, self.start, None, self.devices)
-        whole = self._workload("sgd")
+        samples, whole = self.batch_size // _DEVICES, self._workload("sgd")
+        sliced = dataclasses.replace(whole, batch_size=samples)
+        program = self._build(sliced, self.model, self.start, None, _DEVICES)
         (images,) = draw_inputs(self.model.inputs, self.batch_size, whole.seed, self._sizes).values()
         labels = targets(whole, self.model, (self.batch_size, self.model.classes))
         assert labels is not None
@@ -323,17 +224,8 @@ class _Problem:
         return program
 
     def _workload(self, optimizer: Optimizer, **fields: int) -> Workload:
-        axes = tuple(self.model.proof_axes.items())
-        return Workload(
-            self._lane,
-            self.model.name,
-            "train_step",
-            self.batch_size,
-            "fp64",
-            optimizer=optimizer,
-            axes=axes,
-            **fields,  # type: ignore[arg-type]
-        )
+        given: dict[str, Any] = {"optimizer": optimizer, "axes": tuple(self.model.proof_axes.items()), **fields}
+        return Workload(self._lane, self.model.name, "train_step", self.batch_size, "fp64", **given)
 
 
 def _walk(program: Trainer, steps: int = STEPS) -> Walk:
@@ -415,12 +307,8 @@ _BUILDERS: Mapping[str, Build] = {"torch": _of_torch, "jax": _of_jax, "tensorflo
 
 
 if __name__ == "__main__":
-    # A library in C may print, as gloo does.
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    given = json.load(sys.stdin)
+    given = json.loads(sys.argv[1])
     sys.path[:] = given["path"]
-    json.dump(_answer(given), answer)
-    answer.flush()
+    Path(given["folder"], f"{given['rank']}.answer").write_text(json.dumps(_answer(given)), encoding="utf-8")
     # As workers do: threads of gloo that outlive the interpreter's end abort the process.
     os._exit(0)

@@ -12,7 +12,6 @@ Patch = pytest.MonkeyPatch
 
 
 def sum_for_mean(lane: str, patch: Patch) -> None:
-    """Gradients are summed over the devices."""
     if lane == "jax":
         from fwbench.frameworks.jax import parallel
 
@@ -24,19 +23,15 @@ def sum_for_mean(lane: str, patch: Patch) -> None:
 
 
 def first_slice_everywhere(lane: str, patch: Patch) -> None:
-    """Every device is given the first slice."""
     if lane == "jax":
-        from fwbench.frameworks.jax import parallel
-
-        patch.setattr(parallel.Several, "_mine", lambda self: [(0, device) for device in self.local])
+        mine = "fwbench.frameworks.jax.parallel.Several._mine"
+        patch.setattr(mine, lambda self: [(0, device) for device in self.local])
     else:
-        from fwbench.frameworks.torch.program import Placed
-
-        patch.setattr(Placed, "share", lambda self, array: array[: len(array) // self.ranks.size])
+        placed = "fwbench.frameworks.torch.program.Placed.share"
+        patch.setattr(placed, lambda self, array: array[: len(array) // self.ranks.size])
 
 
 def synchronised_batch_statistics(lane: str, patch: Patch) -> None:
-    """Batch normalisation takes the statistics of the whole batch."""
     if lane == "jax":
         from flax import nnx
 
@@ -48,9 +43,7 @@ def synchronised_batch_statistics(lane: str, patch: Patch) -> None:
 
         patch.setattr(nnx.BatchNorm, "__call__", everywhere)
     else:
-        import torch
-
-        patch.setattr(torch.nn.BatchNorm2d, "forward", _synchronised)
+        patch.setattr("torch.nn.BatchNorm2d.forward", _synchronised)
 
 
 def one_parameter_forgotten(lane: str, patch: Patch) -> None:
@@ -103,7 +96,6 @@ def other_weights_on_a_rank(lane: str, patch: Patch) -> None:
 
 
 def averaged_running_statistics(lane: str, patch: Patch) -> None:
-    """Running statistics are the mean of the devices'."""
     if lane == "jax":
         from fwbench.frameworks.jax import parallel
 

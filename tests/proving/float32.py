@@ -12,7 +12,7 @@ from fwbench.parity.case import Array, Case, Device, Mode, Side, side
 from fwbench.parity.errors import relative_l2
 from fwbench.parity.proof import Proof
 from fwbench.parity.torch import TorchSide
-from tests.proving.rows import ROOM, Rounding, Row
+from tests.proving.records import ROOM, Rounding, Row
 
 # A float32 result differs from float64 by rounding alone, whatever its author; a smaller error than this is luck.
 ROUNDING = float(np.finfo(np.float32).eps)
@@ -57,11 +57,10 @@ class SuiteProof(Proof):
 
     def logits(self) -> Rounding:
         """The candidate's float32 logits against PyTorch's float64 ones."""
-        case = self._float32(self._forward)
         exact = self._logits(TorchSide, self._forward)
         # PyTorch in both memory layouts: the larger error is the less likely to be luck.
-        own = [logits_error(self._logits(TorchSide, case, channels_last=layout), exact) for layout in (True, False)]
-        return Rounding(max(own), tolerance(own), logits_error(self._logits(self._side, case), exact))
+        own = [logits_error(self._coarse(TorchSide, channels_last=layout), exact) for layout in (True, False)]
+        return Rounding(max(own), tolerance(own), logits_error(self._coarse(self._side), exact))
 
     def gradients(self) -> Rounding:
         """The candidate's float32 gradients against PyTorch's float64 ones."""
@@ -69,19 +68,18 @@ class SuiteProof(Proof):
 
     def torch_compile(self) -> float:
         """Error of compiled PyTorch's float32 logits against eager ones."""
-        case = self._float32(self._forward)
-        eager = self._logits(TorchSide, case, channels_last=True)
-        return logits_error(self._logits(TorchSide, case, compiled=True), eager)
+        return logits_error(self._coarse(TorchSide, compiled=True), self._coarse(TorchSide, channels_last=True))
 
     def jit(self) -> float:
         """Error of the float32 logits of `jax.jit` or `tf.function` against those of the same, operator by operator."""
-        case = self._float32(self._forward)
-        return logits_error(self._logits(self._side, case), self._logits(self._side, case, eager=True))
+        return logits_error(self._coarse(self._side), self._coarse(self._side, eager=True))
 
     def xla(self) -> float:
         """Error of the float32 logits of TensorFlow with XLA against those of TensorFlow operator by operator."""
-        case = self._float32(self._forward)
-        return logits_error(self._logits(self._side, case, xla=True), self._logits(self._side, case, eager=True))
+        return logits_error(self._coarse(self._side, xla=True), self._coarse(self._side, eager=True))
+
+    def _coarse(self, side: type[Side], **options: bool) -> Array:
+        return self._logits(side, self._float32(self._forward), **options)
 
     def _float32(self, case: Case) -> Case:
         return dataclasses.replace(case, dtype="float32", device=self._device)
@@ -113,7 +111,6 @@ def tolerance(own: Sequence[float]) -> float:
 
 @functools.cache
 def _gradients(exact: Case, case: Case, candidate: type[Side]) -> Rounding:
-    """A side's gradients of a float32 case against PyTorch's of the same in float64."""
     expected = TorchSide(exact).backward().gradients
     # PyTorch in both memory layouts: the larger error is the less likely to be luck.
     references = (TorchSide(case, channels_last=layout) for layout in (True, False))

@@ -5,7 +5,7 @@ proved nothing of a right one.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,9 @@ Patch = pytest.MonkeyPatch
 _SIZE = {"resnet50": 64, "vit_b_16": 64, "mobilenet_v3_small": 32, "efficientnet_b0": 32}
 
 
+Plant = Callable[[Any, Patch], None]
+
+
 @dataclass(frozen=True)
 class Mutation:
     """One mistake.
@@ -30,18 +33,45 @@ class Mutation:
         model: name of the model in whose network it is planted.
         mode: in which it shows.
         quantity: in which it shows.
+        mistake: its own name, in code.
         plant: changes the network that it is given, or, through the patch, the modules that build and run it.
     """
 
     model: str
     mode: Mode
     quantity: Quantity
-    plant: Callable[[Any, Patch], None]
+    mistake: str
+    plant: Plant
 
     @property
     def name(self) -> str:
         """Among those of its model."""
-        return f"{self.plant.__name__}-{self.quantity}"
+        return f"{self.mistake}-{self.quantity}"
+
+
+def mutations(table: Mapping[tuple[str, Mode, Quantity], Mapping[str, Plant]]) -> tuple[Mutation, ...]:
+    """A table's mistakes, by model, mode and quantity, and then by name."""
+    return tuple(Mutation(*where, *mistake) for where, mistakes in table.items() for mistake in mistakes.items())
+
+
+def setting(path: str, value: Any) -> Plant:
+    """A mistake that sets what a path in the network leads to; its numbers are indices."""
+    *parts, last = path.split(".")
+
+    def plant(module: Any, patch: Patch) -> None:
+        for part in parts:
+            module = module[int(part)] if part.isdigit() else getattr(module, part)
+        if last.isdigit():
+            module[int(last)] = value
+        else:
+            setattr(module, last, value)
+
+    return plant
+
+
+def patching(owner: Any, name: str, wrong: Callable[[Any], Any]) -> Plant:
+    """A mistake that replaces a name of a module or class by what `wrong` makes of it."""
+    return lambda module, patch: patch.setattr(owner, name, wrong(getattr(owner, name)))
 
 
 def find(mutation: Mutation, side: type[Side], planted: Callable[[Case, Patch], Side]) -> float:
@@ -55,7 +85,8 @@ def find(mutation: Mutation, side: type[Side], planted: Callable[[Case, Patch], 
         AssertionError: it is not above the bound, or no number: then it was found for having broken the arithmetic
             alone. Or, as `NotTheSame`, the network is wrong without it.
     """
-    case, quantity = _small(mutation.model, mutation.mode), mutation.quantity
+    size, quantity = _SIZE.get(mutation.model), mutation.quantity
+    case = Case(CATALOG[mutation.model], mutation.mode, axes=(("image_size", size),) if size else ())
     _is_right(case, quantity, side)
     with Patch.context() as patch:
         errors = measure(quantity, _reference(case), planted(case, patch))
@@ -66,18 +97,11 @@ def find(mutation: Mutation, side: type[Side], planted: Callable[[Case, Patch], 
     return error
 
 
-def _small(model: str, mode: Mode) -> Case:
-    axes = (("image_size", _SIZE[model]),) if model in _SIZE else ()
-    return Case(CATALOG[model], mode, axes=axes)
-
-
 @functools.cache
 def _is_right(case: Case, quantity: Quantity, side: type[Side]) -> None:
     """Raises NotTheSame where the network as it is does not pass, so that no mutation would have made the error."""
     prove(quantity, _reference(case), side(case))
 
 
-@functools.cache
-def _reference(case: Case) -> TorchSide:
-    """PyTorch's side, which no mutation touches."""
-    return TorchSide(case)
+# PyTorch's side, which no mutation touches.
+_reference = functools.cache(TorchSide)

@@ -5,10 +5,8 @@ correctness need not repeat it. After a change of the prover it still holds, as 
 images anyway and the prover on small networks; `python -m tests.proving` renews it. No framework is imported.
 """
 
-import dataclasses
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -16,9 +14,11 @@ from typing import Any
 
 from fwbench.machine import machine, versions
 from fwbench.models import CATALOG
+from fwbench.parity.case import Mode
+from fwbench.parity.errors import BOUNDS, Quantity
 from fwbench.parity.sources import sources
-from fwbench.parity.store import Key
-from tests.proving.rows import Row
+from fwbench.parity.store import Key, digest
+from fwbench.record.decoding import Decoded
 
 FOLDER = Path(__file__).with_name("records")
 
@@ -41,8 +41,53 @@ _ASIDE = (
 )
 
 
+# How many times the reference's own float32 error another float32 result may err.
+ROOM = 5
+
+
 @dataclass(frozen=True)
-class Full:
+class Rounding(Decoded):
+    """Errors of float32 results: the reference's own, what they allow, and the candidate's."""
+
+    own: float
+    bound: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Row(Decoded):
+    """What one model's network in a framework reached in one mode; compiled results are of inference alone.
+
+    Attributes:
+        torch_compile: of PyTorch itself; in one framework's rows alone.
+        jit: of the candidate as its lane compiles it, by `jax.jit` or `tf.function`.
+        xla: of TensorFlow's lane with XLA.
+    """
+
+    model: str
+    mode: Mode
+    float64: Mapping[Quantity, float]
+    logits: Rounding
+    gradients: Rounding
+    torch_compile: float | None
+    jit: float | None
+    xla: float | None = None
+    candidate: str = "jax"
+
+    @property
+    def holds(self) -> bool:
+        """Whether every error is within its bound."""
+        float64 = all(error <= BOUNDS[quantity] for quantity, error in self.float64.items())
+        compiled = [error for error in (self.torch_compile, self.jit, self.xla) if error is not None]
+        return (
+            float64
+            and all(error <= self.logits.bound for error in (self.logits.error, *compiled))
+            and self.gradients.error <= self.gradients.bound
+        )
+
+
+@dataclass(frozen=True)
+class Full(Decoded):
     """What a full proof of a framework's network found.
 
     Attributes:
@@ -54,14 +99,16 @@ class Full:
 
     candidate: str
     made_with: Mapping[str, Any]
-    rows: Sequence[Row]
+    rows: tuple[Row, ...]
     mutations: Mapping[str, float]
 
 
 def full(model: str, candidate: str) -> Full | None:
     """The full proof of one of the suite's own models that holds here; None where none does."""
     now = made_with(model, candidate)
-    return next((one for one in _read(model) if one.candidate == candidate and _same(one.made_with, now)), None)
+    # Whichever prover made it.
+    there = (one for one in _read(model) if {**one.made_with, "prover": now["prover"]} == now)
+    return next((one for one in there if one.candidate == candidate), None)
 
 
 def current(model: str, candidate: str) -> bool:
@@ -73,8 +120,8 @@ def current(model: str, candidate: str) -> bool:
 def write(model: str, proved: Full) -> None:
     """Keep a full proof beside those of the same sources with other versions, and in the place of all others."""
     kept = [one for one in _read(model) if one.candidate != proved.candidate or _besides(one, proved)]
-    text = json.dumps([dataclasses.asdict(one) for one in (*kept, proved)], indent=1)
-    _file(model).write_text(f"{text}\n", encoding="utf-8")
+    text = json.dumps([one.to_json() for one in (*kept, proved)], indent=1)
+    (FOLDER / f"{model}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
 def made_with(model: str, candidate: str) -> dict[str, Any]:
@@ -86,22 +133,14 @@ def made_with(model: str, candidate: str) -> dict[str, Any]:
     """
     key = Key.of(CATALOG[model], candidate)
     followed = sources(("tests.proving.float32:SuiteProof", f"{MUTATIONS[candidate]}:find"), _COMPUTES).files
-    proving = {module: digest for module, digest in followed.items() if not module.startswith(_ASIDE)}
+    proving = {module: own for module, own in followed.items() if not module.startswith(_ASIDE)}
     scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
     return {
-        "sources": _digest([key.definition, key.files, scales]),
-        "prover": _digest(proving),
+        "sources": digest([key.definition, key.files, scales]),
+        "prover": digest(proving),
         "versions": versions(DISTRIBUTIONS[candidate]),
         "device": machine().device,
     }
-
-
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _same(made: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    return {**made, "prover": now["prover"]} == now
 
 
 def _besides(one: Full, proved: Full) -> bool:
@@ -109,11 +148,7 @@ def _besides(one: Full, proved: Full) -> bool:
     return one.made_with["sources"] == now["sources"] and one.made_with["versions"] != now["versions"]
 
 
-def _file(model: str) -> Path:
-    return FOLDER / f"{model}.json"
-
-
 def _read(model: str) -> list[Full]:
-    path = _file(model)
+    path = FOLDER / f"{model}.json"
     every = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return [Full(**{**one, "rows": [Row.from_json(row) for row in one["rows"]]}) for one in every]
+    return [Full.from_json(one) for one in every]

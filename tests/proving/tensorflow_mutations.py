@@ -7,34 +7,15 @@ from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.parity.case import Case
 from fwbench.parity.tensorflow import TensorFlowSide
 from tests.proving import planting
-from tests.proving.planting import Mutation, Patch
+from tests.proving.planting import Mutation, Patch, mutations, patching, setting
 
 # What "SAME" pads at stride 2: one less above and to the left.
 _SAME = {3: ((0, 1), (0, 1)), 5: ((1, 2), (1, 2))}
 
 
-# One mutation a function: it changes the module it is given, or, through `patch`, what runs it.
-
-
-def same_padding(module: Any, patch: Patch) -> None:
-    module.layer2.layers[0].conv2.padding = _SAME[3]
-
-
 def stride_in_the_1x1(module: Any, patch: Patch) -> None:
     block = module.layer2.layers[0]
     block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
-
-
-def one_epsilon(module: Any, patch: Patch) -> None:
-    module.layer3.layers[2].bn2.eps = 1e-3
-
-
-def one_momentum(module: Any, patch: Patch) -> None:
-    module.layer4.layers[2].bn3.momentum = 0.01
-
-
-def keras_momentum_is_torch_momentum(module: Any, patch: Patch) -> None:
-    module.layer4.layers[2].bn3.momentum = 0.9
 
 
 def biased_running_variance(module: Any, patch: Patch) -> None:
@@ -50,119 +31,73 @@ def biased_running_variance(module: Any, patch: Patch) -> None:
     patch.setattr(layers, "defined_batch_norm", biased)
 
 
-def tanh_gelu(module: Any, patch: Patch) -> None:
-    module.encoder.layers.encoder_layer_11.mlp.layers[1] = lambda x: tf.nn.gelu(x, approximate=True)
-
-
-def layer_norm_epsilon(module: Any, patch: Patch) -> None:
-    module.encoder.layers.encoder_layer_5.ln_1.eps = 1e-5
-
-
-def column_major_tokens(module: Any, patch: Patch) -> None:
-    # The network's only convolution makes the tokens, over height before width.
-    convolve = layers.Conv.call
-    patch.setattr(layers.Conv, "call", lambda self, x: tf.transpose(convolve(self, x), (0, 2, 1, 3)))
-
-
-def class_token_last(module: Any, patch: Patch) -> None:
-    concatenate = tf.concat
-    patch.setattr(tf, "concat", lambda parts, axis: concatenate(parts[::-1], axis=axis))
-
-
-def float32_softmax(module: Any, patch: Patch) -> None:
-    softmax = tf.nn.softmax
-    patch.setattr(tf.nn, "softmax", lambda x: tf.cast(softmax(tf.cast(x, tf.float32)), x.dtype))
-
-
-def swapped_query_and_key(module: Any, patch: Patch) -> None:
-    # Transposes the scores, which are normalised along one axis only.
-    unpack = tf.unstack
-    patch.setattr(tf, "unstack", lambda x: [unpack(x)[index] for index in (1, 0, 2)])
-
-
-def heads_of_another_order(module: Any, patch: Patch) -> None:
-    patch.setattr(vit, "_HEADS", 8)
-
-
-def sigmoid_for_hard_sigmoid(module: Any, patch: Patch) -> None:
-    module.features.layers[1].block.layers[1].scale_activation = tf.nn.sigmoid
-
-
-def relu_for_hard_swish(module: Any, patch: Patch) -> None:
-    module.features.layers[4].block.layers[0].layers[2] = tf.nn.relu
-
-
-def imagenet_epsilon(module: Any, patch: Patch) -> None:
-    module.features.layers[12].layers[1].eps = 1e-5
-
-
-def same_padding_in_a_depthwise_convolution(module: Any, patch: Patch) -> None:
-    module.features.layers[2].block.layers[1].layers[0].padding = _SAME[3]
-
-
-def stopped_gradient(module: Any, patch: Patch) -> None:
-    excite = module.features.layers[1].block.layers[1]
-    excite.scale_activation = lambda x: tf.stop_gradient(layers.hard_sigmoid(x))
-
-
-def statistics_behind_stop_gradient(module: Any, patch: Patch) -> None:
-    moments = tf.nn.moments
-    patch.setattr(tf.nn, "moments", lambda x, axes: moments(tf.stop_gradient(x), axes))
-
-
-def relu_for_silu_in_squeeze_and_excitation(module: Any, patch: Patch) -> None:
-    module.features.layers[3].layers[0].block.layers[2].activation = tf.nn.relu
-
-
-def same_padding_of_a_5x5(module: Any, patch: Patch) -> None:
-    module.features.layers[3].layers[0].block.layers[1].layers[0].padding = _SAME[5]
-
-
-def no_shortcut(module: Any, patch: Patch) -> None:
-    module.features.layers[2].layers[1].shortcut = False
-
-
-def one_sided_padding(module: Any, patch: Patch) -> None:
-    module.conv3.padding = ((0, 2), (0, 2))
-
-
-def nesterov(module: Any, patch: Patch) -> None:
-    """As `use_nesterov` of TensorFlow's operator, which is off where nobody says otherwise."""
-    own = tf.raw_ops.ResourceApplyMomentum
-    patch.setattr(tf.raw_ops, "ResourceApplyMomentum", lambda **given: own(**given, use_nesterov=True))
-
-
-def kerass_adam_epsilon(module: Any, patch: Patch) -> None:
-    """Added before the second moment's bias is corrected, it is thirty times as large in the first step."""
-    patch.setattr(optimizers.Adam, "epsilon", 3e-7)
-
-
-MUTATIONS = (
-    Mutation("resnet50", "eval", "output", same_padding),
-    Mutation("resnet50", "eval", "output", stride_in_the_1x1),
-    Mutation("resnet50", "eval", "output", one_epsilon),
-    Mutation("resnet50", "train", "statistics", one_momentum),
-    Mutation("resnet50", "train", "statistics", keras_momentum_is_torch_momentum),
-    Mutation("resnet50", "train", "statistics", biased_running_variance),
-    Mutation("vit_b_16", "eval", "output", tanh_gelu),
-    Mutation("vit_b_16", "eval", "output", layer_norm_epsilon),
-    Mutation("vit_b_16", "eval", "output", column_major_tokens),
-    Mutation("vit_b_16", "eval", "output", class_token_last),
-    Mutation("vit_b_16", "eval", "output", float32_softmax),
-    Mutation("vit_b_16", "eval", "output", swapped_query_and_key),
-    Mutation("vit_b_16", "eval", "output", heads_of_another_order),
-    Mutation("mobilenet_v3_small", "eval", "output", sigmoid_for_hard_sigmoid),
-    Mutation("mobilenet_v3_small", "eval", "output", relu_for_hard_swish),
-    Mutation("mobilenet_v3_small", "eval", "output", imagenet_epsilon),
-    Mutation("mobilenet_v3_small", "eval", "output", same_padding_in_a_depthwise_convolution),
-    Mutation("mobilenet_v3_small", "eval", "gradients", stopped_gradient),
-    Mutation("mobilenet_v3_small", "train", "gradients", statistics_behind_stop_gradient),
-    Mutation("efficientnet_b0", "eval", "output", relu_for_silu_in_squeeze_and_excitation),
-    Mutation("efficientnet_b0", "eval", "output", same_padding_of_a_5x5),
-    Mutation("efficientnet_b0", "eval", "output", no_shortcut),
-    Mutation("mlp", "train", "sgd", nesterov),
-    Mutation("mlp", "train", "adam", kerass_adam_epsilon),
-    Mutation("cnn", "eval", "output", one_sided_padding),
+MUTATIONS = mutations(
+    {
+        ("resnet50", "eval", "output"): {
+            "same_padding": setting("layer2.layers.0.conv2.padding", _SAME[3]),
+            "stride_in_the_1x1": stride_in_the_1x1,
+            "one_epsilon": setting("layer3.layers.2.bn2.eps", 1e-3),
+        },
+        ("resnet50", "train", "statistics"): {
+            "one_momentum": setting("layer4.layers.2.bn3.momentum", 0.01),
+            "keras_momentum_is_torch_momentum": setting("layer4.layers.2.bn3.momentum", 0.9),
+            "biased_running_variance": biased_running_variance,
+        },
+        ("vit_b_16", "eval", "output"): {
+            "tanh_gelu": setting(
+                "encoder.layers.encoder_layer_11.mlp.layers.1", lambda x: tf.nn.gelu(x, approximate=True)
+            ),
+            "layer_norm_epsilon": setting("encoder.layers.encoder_layer_5.ln_1.eps", 1e-5),
+            # The network's only convolution makes the tokens, over height before width.
+            "column_major_tokens": patching(
+                layers.Conv, "call", lambda own: lambda self, x: tf.transpose(own(self, x), (0, 2, 1, 3))
+            ),
+            "class_token_last": patching(tf, "concat", lambda own: lambda parts, axis: own(parts[::-1], axis=axis)),
+            "float32_softmax": patching(
+                tf.nn, "softmax", lambda own: lambda x: tf.cast(own(tf.cast(x, tf.float32)), x.dtype)
+            ),
+            # Transposes the scores, which are normalised along one axis only.
+            "swapped_query_and_key": patching(
+                tf, "unstack", lambda own: lambda x: [own(x)[index] for index in (1, 0, 2)]
+            ),
+            "heads_of_another_order": patching(vit, "_HEADS", lambda own: 8),
+        },
+        ("mobilenet_v3_small", "eval", "output"): {
+            "sigmoid_for_hard_sigmoid": setting("features.layers.1.block.layers.1.scale_activation", tf.nn.sigmoid),
+            "relu_for_hard_swish": setting("features.layers.4.block.layers.0.layers.2", tf.nn.relu),
+            "imagenet_epsilon": setting("features.layers.12.layers.1.eps", 1e-5),
+            "same_padding_in_a_depthwise_convolution": setting(
+                "features.layers.2.block.layers.1.layers.0.padding", _SAME[3]
+            ),
+        },
+        ("mobilenet_v3_small", "eval", "gradients"): {
+            "stopped_gradient": setting(
+                "features.layers.1.block.layers.1.scale_activation",
+                lambda x: tf.stop_gradient(layers.hard_sigmoid(x)),
+            ),
+        },
+        ("mobilenet_v3_small", "train", "gradients"): {
+            "statistics_behind_stop_gradient": patching(
+                tf.nn, "moments", lambda own: lambda x, axes: own(tf.stop_gradient(x), axes)
+            ),
+        },
+        ("efficientnet_b0", "eval", "output"): {
+            "relu_for_silu_in_squeeze_and_excitation": setting(
+                "features.layers.3.layers.0.block.layers.2.activation", tf.nn.relu
+            ),
+            "same_padding_of_a_5x5": setting("features.layers.3.layers.0.block.layers.1.layers.0.padding", _SAME[5]),
+            "no_shortcut": setting("features.layers.2.layers.1.shortcut", False),
+        },
+        # As `use_nesterov` of TensorFlow's operator, which is off where nobody says otherwise.
+        ("mlp", "train", "sgd"): {
+            "nesterov": patching(
+                tf.raw_ops, "ResourceApplyMomentum", lambda own: lambda **given: own(**given, use_nesterov=True)
+            ),
+        },
+        # Added before the second moment's bias is corrected, it is thirty times as large in the first step.
+        ("mlp", "train", "adam"): {"kerass_adam_epsilon": patching(optimizers.Adam, "epsilon", lambda own: 3e-7)},
+        ("cnn", "eval", "output"): {"one_sided_padding": setting("conv3.padding", ((0, 2), (0, 2)))},
+    }
 )
 
 

@@ -8,8 +8,7 @@ from fwbench.models import CATALOG
 from fwbench.parity import store
 from fwbench.parity.case import MODELS
 from tests.proving import records
-from tests.proving.records import MUTATIONS, Full, full, made_with
-from tests.proving.rows import Rounding, Row
+from tests.proving.records import MUTATIONS, Full, Rounding, Row, full, made_with
 
 ROW = Row("mlp", "eval", {"output": 1e-15}, Rounding(1e-7, 5e-7, 2e-7), Rounding(1e-7, 5e-7, 2e-7), None, 1e-7)
 
@@ -20,7 +19,7 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "FOLDER", tmp_path)
 
     def keep(**made):
-        proved = Full("jax", {**made_with("mlp", "jax"), **made}, [ROW], {"nesterov-sgd": 0.1})
+        proved = Full("jax", {**made_with("mlp", "jax"), **made}, (ROW,), {"nesterov-sgd": 0.1})
         records.write("mlp", proved)
         return proved
 

@@ -1,14 +1,13 @@
 """Brings a pair's code and packages onto this machine: checkouts of commits, and environments of their own."""
 
 import hashlib
-import io
-import posixpath
+import os
 import re
 import shutil
 import sys
 import sysconfig
-import tarfile
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from fwbench import git
@@ -47,31 +46,24 @@ def checkout(source: Source, cache: Path, clones: str) -> Path:
             clone.mkdir()
             _git(source, clone, "init", "--quiet", "--bare")
             _git(source, clone, "fetch", "--quiet", "--depth", "1", "--", source.repository, source.commit)
+        unpacked = Path(folder).resolve() / "files"
+        unpacked.mkdir()
         # A stored clone may lack large files, so only Python files are read.
-        archive = _git(source, clone, "archive", "--format=tar", source.commit, "--", ":(glob)**/*.py")
-        unpacked = Path(folder) / "files"
-        try:
-            with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-                _refuse_links_outside(packed)
-                # Python 3.11.3 and older do not know the filter.
-                packed.extraction_filter = getattr(tarfile, "data_filter", None)
-                packed.extractall(unpacked)
-        except tarfile.TarError as error:
-            raise NotRunnable(f"{source.repository} at {source.commit[:12]} cannot be unpacked: {error}") from None
+        taking = (f"--work-tree={unpacked}", "checkout", "--quiet", source.commit, "--", ":(glob)**/*.py")
+        _git(source, clone, *taking, variables={"GIT_INDEX_FILE": str(unpacked.with_name("index"))})
+        _refuse_links_outside(source, unpacked)
         unpacked.rename(target)
     return target
 
 
-def _refuse_links_outside(packed: tarfile.TarFile) -> None:
-    """Refuse links out of the repository, which would import files of this machine's as the repository's.
-
-    Raises:
-        tarfile.TarError: there is such a link.
-    """
-    for member in packed:
-        leads = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.linkname))
-        if member.issym() and (leads == ".." or leads.startswith(("/", "../"))):
-            raise tarfile.TarError(f"its {member.name} is a link to {member.linkname}, outside of the repository")
+def _refuse_links_outside(source: Source, folder: Path) -> None:
+    """Refuse links out of the repository, which would import files of this machine's as the repository's."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(folder):
+            raise NotRunnable(
+                f"{source.repository} at {source.commit[:12]} cannot be unpacked: its {path.relative_to(folder)} is a "
+                f"link to {os.readlink(path)}, outside of the repository"
+            )
 
 
 def interpreter(pair: Pair, cache: Path, *, install: bool) -> str:
@@ -131,9 +123,9 @@ def _is_met(need: str) -> bool:
     return any(version in ("", installed) for installed in versions((name,)).values())
 
 
-def _git(source: Source, folder: Path, *arguments: str) -> bytes:
+def _git(source: Source, folder: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
     try:
-        return git.answer(folder, *arguments)
+        git.answer(folder, *arguments, variables=variables)
     except UserError as error:
         raise NotRunnable(f"{source.repository} at {source.commit[:12]} cannot be fetched: {error}") from None
 

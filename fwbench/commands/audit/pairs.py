@@ -123,14 +123,14 @@ def _pair(table: Mapping[str, Any]) -> Pair:
         raise ValueError(f"a pair has two frameworks, and this one has {len(sides)}: {', '.join(sides) or 'none'}")
     for key in _TEXTS:
         _text(table, key)
-    networks: dict[str, Any] = {framework: _required(side, "network", framework) for framework, side in sides.items()}
+    networks: dict[str, Any] = {framework: _text(side, "network", framework) for framework, side in sides.items()}
     if ("input" in table) == ("inputs" in table):
         raise ValueError("give either input, the only one, or inputs by name")
     given = {name: table[name] for name in _ARGUMENTS if name in table}
     if "targets" in table:
         given["targets"] = _input(table["targets"])
     one = _input(table["input"]) if "input" in table else {n: _input(each) for n, each in table["inputs"].items()}
-    name = _required(table, "name", "the pair")
+    name = _text(table, "name", "the pair")
     fix = table.get("fix", {})
     _check(fix, ("what", *networks))
     paths: dict[str, Any] = {framework: path for framework, path in fix.items() if framework in networks}
@@ -162,7 +162,7 @@ def _source(side: Mapping[str, Any], framework: str) -> Source:
     if "package" in side:
         return Source(package=requirement(side["package"])[0])
     repository = _text(side, "repository")
-    commit = _required(side, "commit", framework)
+    commit = _text(side, "commit", framework)
     if not re.fullmatch("[0-9a-f]{40}", commit):
         raise ValueError(f"the commit {commit!r} of {framework} is not written in full, as 40 digits")
     address = _ADDRESS.search(repository)
@@ -189,17 +189,13 @@ def _input(table: Mapping[str, Any]) -> Input:
     return described
 
 
-def _text(table: Mapping[str, Any], key: str) -> str:
-    value = table.get(key, "")
+def _text(table: Mapping[str, Any], key: str, where: str = "") -> str:
+    """A text of a table; empty where the table has none, unless `where` names who must have it."""
+    value = table.get(key, None if where else "") if isinstance(table, Mapping) else None
+    if where and not isinstance(value, str):
+        raise ValueError(f"{where} lacks {key!r}")
     if not isinstance(value, str) or "\0" in value:
         raise ValueError(f"{key} = {value!r} is no text")
-    return value
-
-
-def _required(table: Mapping[str, Any], key: str, where: str) -> str:
-    value = table.get(key) if isinstance(table, Mapping) else None
-    if not isinstance(value, str):
-        raise ValueError(f"{where} lacks {key!r}")
     return value
 
 

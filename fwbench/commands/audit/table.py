@@ -11,11 +11,7 @@ _STATES = ("same", "different", "not runnable")
 
 
 def page(rows: Sequence[tuple[Pair, Verdict]], given: str) -> str:
-    """The page: counts, the table, and each difference in full.
-
-    Args:
-        given: the list's name.
-    """
+    """The page of the list of this name: counts, the table, and each difference in full."""
     return "\n".join([*_top(rows, given), *_table(rows), *_differences(rows)]) + "\n"
 
 

@@ -1,6 +1,6 @@
 """The verdict on a pair: `fwbench prove` in a process of its own, and its outcome."""
 
-import hashlib
+import dataclasses
 import json
 import re
 import time
@@ -17,7 +17,7 @@ from fwbench.errors import UserError
 from fwbench.machine import versions
 from fwbench.models import Model
 from fwbench.models.project import Project
-from fwbench.parity.store import Proved
+from fwbench.parity.store import Proved, digest
 from fwbench.record import files
 from fwbench.record.decoding import Decoded
 from fwbench.record.lanes import LANES
@@ -56,7 +56,7 @@ class Verdict(Decoded):
     name: str
     state: State
     sentence: str
-    minutes: float
+    minutes: float = 0.0
     differing: tuple[str, ...] = ()
     errors: Mapping[str, float] = field(default_factory=dict)
     modes: str = ""
@@ -97,7 +97,9 @@ class Workplace:
 
     def judge(self, pair: Pair) -> Verdict:
         """Prove a pair, and keep the verdict at once, as a later pair may end the run."""
+        begun = time.monotonic()
         verdict = self._judged(pair)
+        verdict = dataclasses.replace(verdict, minutes=(time.monotonic() - begun) / 60)
         with files.writing(_CACHE):
             files.write(
                 self._file(pair), json.dumps({"key": _key(pair), "verdict": verdict.to_json()}, indent=1) + "\n"
@@ -105,7 +107,6 @@ class Workplace:
         return verdict
 
     def _judged(self, pair: Pair) -> Verdict:
-        begun = time.monotonic()
         try:
             with files.writing(_CACHE):
                 folder, path = lay_out(pair, self.cache, self.clones)
@@ -113,7 +114,7 @@ class Workplace:
             project = Project(folder.resolve(), tuple(one.absolute() for one in path))
             proved = self._prove(pair.model, project, python)
         except (NotRunnable, UserError) as error:
-            return Verdict(pair.name, "not runnable", _short(str(error), self.cache, pair), _minutes(begun))
+            return Verdict(pair.name, "not runnable", _short(str(error), self.cache, pair))
         fixed = ""
         if proved.state != "proved" and pair.fixed:
             try:
@@ -125,7 +126,7 @@ class Workplace:
             pair.name,
             "same" if proved.state == "proved" else "different",
             _short(proved.sentence, self.cache, pair),
-            _minutes(begun),
+            0.0,
             _differing(proved),
             proved.errors,
             "inference and training" if "gradients" in proved.bounds else "inference",
@@ -154,7 +155,7 @@ def _key(pair: Pair) -> str:
     """Digest of all that a verdict depends on."""
     installed = versions(name for lane in LANES.values() for name in lane.distributions)
     subject: dict[str, Any] = {**pair.table, "note": "", "kind": "", "fwbench": fwbench.__version__}
-    return hashlib.sha256(json.dumps([subject, installed], sort_keys=True).encode()).hexdigest()[:16]
+    return digest([subject, installed])
 
 
 def _short(sentence: str, cache: Path, pair: Pair) -> str:
@@ -164,7 +165,3 @@ def _short(sentence: str, cache: Path, pair: Pair) -> str:
         sentence = sentence.replace(f"{prefix}/", "")
     sentence = _INSTALLED.sub("", sentence)
     return " ".join(sentence.removeprefix(f"{pair.name}: ").split())
-
-
-def _minutes(begun: float) -> float:
-    return (time.monotonic() - begun) / 60

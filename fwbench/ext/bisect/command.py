@@ -13,7 +13,6 @@ from fwbench.ext.causes.sentences import change, pairs
 from fwbench.ext.causes.series import Series
 from fwbench.ext.causes.steps import Search, Stretch
 from fwbench.text import columns, line
-from fwbench.worker.turns.sides import own
 
 # Characters of the longest bar of the series, and of a reason.
 _BAR, _REASON = 40, 200
@@ -48,12 +47,12 @@ def _run(options: argparse.Namespace) -> int:
     project = asked.project
     states = resolve(base, head, project.root, asked.python)
     if isinstance(states, Commits):
-        searching.refuse_own(asked.subject, states.top, own(states.top))
+        searching.refuse_own(asked.subject, states.top)
     begun = time.monotonic()
     count = len(states.titles)
     print(f"{asked.subject.id} in {count} {states.noun}s, from {states.titles[0]} to {states.titles[-1]}", flush=True)
     with states.sides(project, asked.others) as side, asked.playing as players:
-        series = Series(side, states.titles.__getitem__, asked.subject, players, asked.end, metric=asked.metric)
+        series = Series(side, states.titles.__getitem__, asked, players)
         search = Search(count, series.play, lambda one: print(_progress(states, one), flush=True), **series.rule)
         search.run()
     different = [_different(states, between, says) for between, says in series.differing().items()]
@@ -71,7 +70,6 @@ def _progress(states: Range, compared: Stretch) -> str:
 
 
 def _answer(states: Range, search: Search, metric: str, seconds: float) -> list[str]:
-    """The answer in sentences."""
     titles, noun = states.titles, states.noun
     lines = _skipped(states, search.unmeasurable)
     if not search.compared:

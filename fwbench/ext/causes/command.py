@@ -2,7 +2,6 @@
 
 import argparse
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from fwbench import git
@@ -12,7 +11,6 @@ from fwbench.ext.causes import sentences as causes
 from fwbench.ext.causes import spent as operators
 from fwbench.ext.causes.explaining import explain
 from fwbench.ext.causes.suspects import resolve
-from fwbench.worker.turns.sides import own
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -47,27 +45,19 @@ def _run(options: argparse.Namespace) -> int:
     stated = resolve(options.base, options.head, repository, asked.python)
     top = repository if isinstance(repository, Path) else project.root.resolve()
     if stated[0].revision != stated[1].revision:
-        searching.refuse_own(subject, top, own(top))
-
-    def list_parts(titles: Sequence[str], not_restorable: Sequence[str]) -> None:
-        print("\n".join(causes.parts(subject.id, titles, not_restorable)), flush=True)
+        searching.refuse_own(subject, top)
 
     if options.traces:
         _make(options.traces)
     begun = time.monotonic()
     explanation = explain(
+        asked,
         stated,
         top,
-        project,
-        asked.python,
-        subject,
-        asked.playing,
-        asked.end,
-        on_parts=list_parts,
+        on_parts=lambda *found: print("\n".join(causes.parts(subject.id, *found)), flush=True),
         on_comparison=lambda compared: print(causes.progress(compared), flush=True),
         # Operators take time, so they account for no other metric.
         profiled=asked.metric == "latency" or options.traces is not None,
-        metric=asked.metric,
     )
     search, seconds = explanation.search, time.monotonic() - begun
     print("\n".join(causes.sentences(explanation, subject.device)))

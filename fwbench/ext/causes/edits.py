@@ -10,11 +10,7 @@ _NEAR = 1
 
 
 class Edits:
-    """The changes of a file's lines.
-
-    Args:
-        base, head: the file's text on each side.
-    """
+    """The changes of a file's lines, between its text in base and that in head."""
 
     def __init__(self, base: str, head: str) -> None:
         self._base, self._head = _lines(base), _lines(head)
@@ -45,7 +41,6 @@ class Edits:
         return self._with([self._changes[number] for number in sorted(numbers)])
 
     def _with(self, changes: Iterable[tuple[int, int, int, int]]) -> str:
-        """Head's text with these changes undone."""
         text: list[str] = []
         at = 0
         for start, end, first, last in changes:

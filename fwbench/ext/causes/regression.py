@@ -2,10 +2,11 @@
 
 import shlex
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from fwbench.ext.causes.explaining import explain
 from fwbench.ext.causes.sentences import pairs, sentences
-from fwbench.ext.causes.series import of_plain, of_workload
+from fwbench.ext.causes.series import Asked, Players, of_plain, of_workload
 from fwbench.ext.causes.suspects import resolve
 from fwbench.gates.contract import Regression
 from fwbench.record.workload import Workload
@@ -21,19 +22,12 @@ def sentences_on(regression: Regression, tell: Callable[[str], None]) -> list[st
         UserError: a side cannot be measured, or nothing that the subject uses differs.
     """
     subject = regression.subject
-    if isinstance(subject, Workload):
-        playing = of_workload(subject, regression.project.models, regression.machine)
-    else:
-        playing = of_plain(regression.called)
-    explanation = explain(
-        resolve(shlex.quote(regression.against), regression.head, regression.top, regression.python),
-        regression.top,
-        regression.project,
-        regression.python,
-        subject,
-        playing,
-        regression.end,
-        on_comparison=lambda compared: tell(pairs(compared.pairs)),
-        metric=regression.metric,
+    playing: AbstractContextManager[Players] = (
+        of_workload(subject, regression.project.models, regression.machine)
+        if isinstance(subject, Workload)
+        else of_plain(regression.called)
     )
+    asked = Asked(subject, regression.project, {}, regression.python, playing, regression.end, regression.metric)
+    stated = resolve(shlex.quote(regression.against), regression.head, regression.top, regression.python)
+    explanation = explain(asked, stated, regression.top, on_comparison=lambda compared: tell(pairs(compared.pairs)))
     return sentences(explanation, subject.device)

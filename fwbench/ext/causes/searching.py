@@ -4,9 +4,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from fwbench import units
@@ -15,41 +13,21 @@ from fwbench.commands.prove import collected, collected_plain, is_installed
 from fwbench.compare.criteria import PAIRED
 from fwbench.errors import Absent, UserError, hint
 from fwbench.ext.causes.sentences import pairs
-from fwbench.ext.causes.series import Players, Subject, of_plain, of_workload
+from fwbench.ext.causes.series import Asked, Subject, of_plain, of_workload
 from fwbench.ext.causes.steps import ERROR, Search
 from fwbench.machine import machine
 from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
-from fwbench.models.project import Project, complete, unknown_network
+from fwbench.models.project import complete, unknown_network
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.selection import pythons
+from fwbench.worker.turns.sides import own
 
 _ENDED_EARLY = 1
 
 # Two dots at the beginning of a path or behind a slash are part of the path, not of a range.
 _RANGE = re.compile(r"(?P<base>(?P<name>[^\s=]+==)?\S*[^\s./])\.\.(?P<head>[^\s./]\S*)")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A search as the user asked for it.
-
-    Attributes:
-        others: interpreters of workers by framework, for frameworks with an interpreter of their own.
-        python: the interpreter of the subject's processes.
-        playing: a context that gives the subject's `Players`.
-        end: the time by `time.monotonic` at which the search is over.
-        metric: the metric to search by, one of `PAIRED`.
-    """
-
-    subject: Subject
-    project: Project
-    others: Mapping[str, str]
-    python: str
-    playing: AbstractContextManager[Players]
-    end: float
-    metric: str
 
 
 def ends(first: str, others: Sequence[str]) -> tuple[str, str, list[str]]:
@@ -68,11 +46,7 @@ def ends(first: str, others: Sequence[str]) -> tuple[str, str, list[str]]:
 
 
 def declare(parser: argparse.ArgumentParser, behind: str) -> None:
-    """Declare the options.
-
-    Args:
-        behind: the arguments that stand before the workload's further fields.
-    """
+    """Declare the options, and the workload's further fields, which stand behind the arguments `behind`."""
     parser.add_argument("--test", metavar="ID", help="a test with the fixture `benchmark`, as pytest names it; or:")
     parser.add_argument("--model", help="a model that a test names")
     parser.add_argument("--lane", help="its lane, which `fwbench list` names")
@@ -136,16 +110,13 @@ def _refuse_uncounted(metric: str, device: str) -> None:
         raise UserError(f"--metric energy: {absent}.")
 
 
-def refuse_own(subject: Subject, top: Path, package: Path | None) -> None:
+def refuse_own(subject: Subject, top: Path) -> None:
     """Refuse a model of fwbench's own if the repository does not hold fwbench, as none of its commits can change it.
-
-    Args:
-        package: fwbench's folder in the repository; None: fwbench is installed from elsewhere.
 
     Raises:
         UserError: the subject is such a model.
     """
-    if isinstance(subject, Workload) and subject.model in CATALOG and package is None:
+    if isinstance(subject, Workload) and subject.model in CATALOG and own(top) is None:
         raise UserError(
             f"{subject.model} is one of fwbench's own models, and no commit of {top} can change it, as fwbench is not "
             "part of that repository: name a model that a test names."
@@ -153,11 +124,7 @@ def refuse_own(subject: Subject, top: Path, package: Path | None) -> None:
 
 
 def effort(search: Search, seconds: float, wrong: str) -> str:
-    """The last sentence: the effort of the search, and the share of such searches that err.
-
-    Args:
-        wrong: the noun for what a wrong search names, such as `part`.
-    """
+    """The last sentence: the effort of the search, and the share of such searches that name a `wrong` part."""
     count, played = len(search.compared), sum(compared.pairs for compared in search.compared)
     return (
         f"{count} comparison{'s' * (count > 1)}, {pairs(played)}, {units.duration(seconds)}; at most {ERROR:.0%} of "

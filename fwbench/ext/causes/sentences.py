@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fwbench import text
 from fwbench.compare.programs import compare
-from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.explaining import Explanation
 from fwbench.ext.causes.steps import Stretch
 from fwbench.text import line
 

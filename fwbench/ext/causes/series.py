@@ -3,8 +3,9 @@
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
 
 from fwbench.compare.agreement import of_sides
 from fwbench.compare.criteria import CRITERIA, PAIRED
@@ -14,6 +15,7 @@ from fwbench.errors import UserError
 from fwbench.ext.causes.steps import OverError, UnmeasurableError
 from fwbench.machine import Machine
 from fwbench.models import Model
+from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
@@ -28,19 +30,34 @@ from fwbench.worker.turns.sides import Side
 Subject = Workload | PlainTest
 
 
-class Players(Protocol):
-    """Makes a player of two sides' pairs, an object with the method `play` of `Pairs`."""
+# Makes a player of two sides' pairs, with the method `play` of `Pairs`, from base, head, `profiled` and `metric`.
+Players = Callable[..., Any]
 
-    def __call__(self, base: Side, head: Side, *, profiled: bool, metric: str) -> Any: ...
+
+@dataclass(frozen=True)
+class Asked:
+    """A search as it is asked for.
+
+    Attributes:
+        others: interpreters of workers by framework, for frameworks with an interpreter of their own.
+        python: the interpreter of the subject's processes.
+        playing: a context that gives the subject's `Players`.
+        end: the time by `time.monotonic` at which the search is over.
+        metric: the metric to search by, one of `PAIRED`.
+    """
+
+    subject: Subject
+    project: Project
+    others: Mapping[str, str]
+    python: str
+    playing: AbstractContextManager[Players]
+    end: float
+    metric: str
 
 
 @contextmanager
 def of_workload(workload: Workload, models: Mapping[str, Model], here: Machine) -> Iterator[Players]:
-    """Players of a workload, until the context ends.
-
-    Args:
-        models: the models by name.
-    """
+    """Players of a workload, until the context ends."""
     with Servers() as servers:
         device = workload.device
         deadline = PROFILES["ci"].on(device).deadline
@@ -54,68 +71,47 @@ def of_workload(workload: Workload, models: Mapping[str, Model], here: Machine) 
         yield pairs
 
 
-@contextmanager
-def of_plain(called: Invocation) -> Iterator[Players]:
-    """Players of plain tests.
-
-    Args:
-        called: the way to call pytest.
-    """
+def of_plain(called: Invocation) -> AbstractContextManager[Players]:
+    """Players of plain tests, as pytest is called for them."""
 
     def pairs(base: Side, head: Side, *, profiled: bool, metric: str) -> PlainPairs:
         deadline, metered = PROFILES["ci"].on("cpu").deadline, metric == "energy"
         options: dict[str, Any] = {"searching": True, "profiled": profiled, "metered": lambda test: metered}
         return PlainPairs(base, head, called, deadline, **options)
 
-    yield pairs
+    return nullcontext(pairs)
 
 
+@dataclass
 class Series:
     """Plays pairs of two states, until the time is over.
 
-    Args:
+    Attributes:
         side: makes the side of a state from its name, `base` or `head`, and the state's number.
         title: returns a state's title for its number.
-        end: the value of `time.monotonic` from which on no pair begins.
         profiled: whether each state's first process is profiled at its end.
-        metric: the metric to compare, one of `PAIRED`.
-
-    Attributes:
         described: by the state's number, the report of each state's first process: program, outputs, settings, sources,
             latency in seconds; if it is profiled, also spans, or a plain test's profile.
     """
 
-    def __init__(
-        self,
-        side: Callable[[str, int], Side],
-        title: Callable[[int], str],
-        subject: Subject,
-        players: Players,
-        end: float,
-        *,
-        profiled: bool = False,
-        metric: str = "latency",
-    ) -> None:
-        self.described: dict[int, Mapping[str, Any]] = {}
-        self._side = side
-        self._title = title
-        self._subject = subject
-        self._players = players
-        self._end = end
-        self._profiled = profiled
-        self._metric = metric
-        # The two states whose pairs `_pairs` plays now, and how long the last pair took.
-        self._between = (-1, -1)
-        self._pairs: Any = None
-        self._seconds = 0.0
+    side: Callable[[str, int], Side]
+    title: Callable[[int], str]
+    asked: Asked
+    players: Players
+    profiled: bool = False
+    described: dict[int, Mapping[str, Any]] = field(default_factory=dict, init=False)
+    # The two states whose pairs `_pairs` plays now, and how long the last pair took.
+    _between: tuple[int, int] = field(default=(-1, -1), init=False)
+    _pairs: Any = field(default=None, init=False)
+    _seconds: float = field(default=0.0, init=False)
 
     def differing(self) -> dict[tuple[int, int], str]:
         """The differences in outputs between neighbours among the measured states, by the two states' numbers."""
         told = {}
         for states in itertools.pairwise(sorted(self.described)):
             first, last = (self.described[number].get("outputs", {}) for number in states)
-            names = (self._title(states[0]), self._title(states[1]))
-            if (found := of_sides(self._subject, first, last, names)).agrees is False:
+            names = (self.title(states[0]), self.title(states[1]))
+            if (found := of_sides(self.asked.subject, first, last, names)).agrees is False:
                 told[states] = str(found)
         return told
 
@@ -130,25 +126,25 @@ class Series:
             OverError: the time is over, or a state that was measured before now fails.
             UserError: neither of them yields the metric.
         """
-        if time.monotonic() + self._seconds > self._end:
+        if time.monotonic() + self._seconds > self.asked.end:
             raise OverError("the time was over: give more minutes")
         if self._between != (first, last):
-            sides = self._side("base", first), self._side("head", last)
-            self._pairs = self._players(*sides, profiled=self._profiled, metric=self._metric)
+            sides = self.side("base", first), self.side("head", last)
+            self._pairs = self.players(*sides, profiled=self.profiled, metric=self.asked.metric)
             self._between = (first, last)
         played = self._undisturbed()
         fault = played if isinstance(played, Fault) else self._lacking(played)
         if fault:
             number, reason = first if fault.side == "base" else last, fault.failure.message
             if number in self.described:
-                raise OverError(f"{self._title(number)} could be measured before, and now cannot: {line(reason)}")
+                raise OverError(f"{self.title(number)} could be measured before, and now cannot: {line(reason)}")
             raise UnmeasurableError(number, reason)
         assert isinstance(played, Pair)
         for number, name in ((first, "base"), (last, "head")):
             described = {**played.described.get(name, {}), "latency": played.values.get(name, {}).get("latency")}
             self.described.setdefault(number, described)
         self._seconds = played.seconds
-        return played.differences[self._metric]
+        return played.differences[self.asked.metric]
 
     def _undisturbed(self) -> Pair | Fault:
         """Play a fresh pair; play again if another process was on the GPU or heat held its clocks down.
@@ -159,7 +155,7 @@ class Series:
         results: list[Pair | Fault] = []
         disturbed = ""
         for _ in range(MOST_DISTURBED):
-            self._pairs.play([self._subject], lambda _, result: results.append(result))
+            self._pairs.play([self.asked.subject], lambda _, result: results.append(result))
             played = results[-1]
             if isinstance(played, Fault) or not played.disturbed:
                 return played
@@ -169,8 +165,8 @@ class Series:
     @property
     def rule(self) -> dict[str, Any]:
         """The arguments of `Search` by which the metric is decided."""
-        exact = CRITERIA[self._metric].decided_by_one(self._subject.device)
-        return {"threshold": PAIRED[self._metric].share, "exact": exact}
+        exact = CRITERIA[self.asked.metric].decided_by_one(self.asked.subject.device)
+        return {"threshold": PAIRED[self.asked.metric].share, "exact": exact}
 
     def _lacking(self, pair: Pair) -> Fault | None:
         """The fault of a side that does not yield the metric; None if both sides yield it.
@@ -178,10 +174,10 @@ class Series:
         Raises:
             UserError: neither side yields it, in the first pair of all.
         """
-        if self._metric in pair.differences:
+        if self.asked.metric in pair.differences:
             return None
-        without = [name for name in ("base", "head") if not pair.values.get(name, {}).get(self._metric)]
+        without = [name for name in ("base", "head") if not pair.values.get(name, {}).get(self.asked.metric)]
         if len(without) > 1 and not self.described:
             known = ", ".join(name for name in PAIRED if name in pair.differences)
-            raise UserError(f"{self._subject.id} has no {self._metric} in pairs here: choose from {known}.")
-        return Fault(without[0], without[0], Failure("unavailable", f"its processes report no {self._metric}"))
+            raise UserError(f"{self.asked.subject.id} has no {self.asked.metric} in pairs here: choose from {known}.")
+        return Fault(without[0], without[0], Failure("unavailable", f"its processes report no {self.asked.metric}"))

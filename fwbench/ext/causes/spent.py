@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fwbench import units
-from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.explaining import Explanation
 from fwbench.ext.causes.operators import Change, Profile, changes, profile
 from fwbench.record.spans import Span
 from fwbench.text import columns, line
@@ -34,30 +34,32 @@ def table(explanation: Explanation) -> list[str]:
         return ["Where the time went is not known: the profiler recorded no operator."]
     operators = changes(base, head)
     kind = "function" if functions else "operator"
-    runs = (lambda _: "") if functions else _runs
-    rows = [(*_times(change.base.seconds, change.head.seconds), runs(change)) for change in operators[:_ROWS]]
-    described = [_function(change) if functions else _described(change) for change in operators[:_ROWS]]
+    rows = [
+        (
+            each.base.seconds,
+            each.head.seconds,
+            "" if functions else _runs(each),
+            _described(each, "" if functions else each.shapes),
+        )
+        for each in operators[:_ROWS]
+    ]
     if others := operators[_ROWS:]:
-        rows.append((*_times(*(sum(getattr(each, side).seconds for each in others) for side in ("base", "head"))), ""))
-        described.append(f"{len(others)} other {kind}s")
+        together = (sum(each.base.seconds for each in others), sum(each.head.seconds for each in others))
+        rows.append((*together, "", f"{len(others)} other {kind}s"))
     if not functions:
-        rows.append((*_times(base.outside, head.outside), ""))
         at_once = " (below 0, as operators ran in parallel)" if min(base.outside, head.outside) < 0 else ""
-        described.append(f"outside of operators{at_once}")
-    rows.append((*_times(base.seconds, head.seconds), ""))
-    described.append("a call under the profiler")
-    numbers = columns([("base", "head", "difference", "" if functions else "runs"), *rows], left=0)
-    lines = [f"  {each:{len(numbers[1])}}  {text}" for each, text in zip(numbers, [kind, *described], strict=True)]
+        rows.append((base.outside, head.outside, "", f"outside of operators{at_once}"))
+    rows.append((base.seconds, head.seconds, "", "a call under the profiler"))
+    cells = [(_time(before), _time(after), _signed(after - before), runs) for before, after, runs, _ in rows]
+    numbers = columns([("base", "head", "difference", "" if functions else "runs"), *cells], left=0)
+    words = [kind, *(words for *_, words in rows)]
+    lines = [f"  {each:{len(numbers[1])}}  {text}" for each, text in zip(numbers, words, strict=True)]
     by = "samples of the line that runs" if functions else "the framework's profiler"
     return [f"Where the time of a call goes, by {by}:", *lines, *_accounted(explanation, operators, kind)]
 
 
 def write(explanation: Explanation, folder: Path) -> list[str]:
-    """Write each side's trace into a folder, in Chrome's format.
-
-    Returns:
-        The line to print.
-    """
+    """Write each side's trace into a folder, in Chrome's format; return the line to print."""
     files = []
     for side, spans in zip(("base", "head"), explanation.recorded, strict=True):
         if not isinstance(spans, str | Profile):
@@ -102,8 +104,8 @@ def _accounted(explanation: Explanation, operators: Sequence[Change], kind: str)
     ]
 
 
-def _times(base: float, head: float) -> tuple[str, ...]:
-    return *(units.seconds(seconds) if seconds else "-" for seconds in (base, head)), _signed(head - base)
+def _time(seconds: float) -> str:
+    return units.seconds(seconds) if seconds else "-"
 
 
 def _runs(change: Change) -> str:
@@ -115,14 +117,7 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{units.seconds(abs(seconds))}"
 
 
-def _described(change: Change) -> str:
+def _described(change: Change, shapes: str) -> str:
     """The operator's name, shapes and place, as in `mul 8x64x384, 8x64x384 (mine/ops.py:9)`."""
     place = (change.head.place or change.base.place).rpartition("-packages/")[2]
-    shapes = line(change.shapes, _WIDTH)
-    return " ".join(filter(None, (line(change.name, _WIDTH), shapes, f"({line(place)})" if place else "")))
-
-
-def _function(change: Change) -> str:
-    """The function's name and place, as in `count (src/words.py:12)`."""
-    place = (change.head.place or change.base.place).rpartition("-packages/")[2]
-    return f"{line(change.name, _WIDTH)}{f' ({line(place)})' if place else ''}"
+    return " ".join(filter(None, (line(change.name, _WIDTH), line(shapes, _WIDTH), place and f"({line(place)})")))

@@ -20,7 +20,7 @@ quarters and eighths as well, and misses those within a sixteenth.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from fwbench.compare.statistics import CLEARING, MOST, THRESHOLD, estimate, evidence, interval
@@ -84,18 +84,17 @@ class Stretch:
     differs: bool = True
 
 
+@dataclass
 class Search:
     """A search for steps.
 
-    Args:
+    Attributes:
         states: the number of states.
         play: plays a pair; the earlier state comes first.
         tell: called with each comparison when it is done.
         played: differences of the first and the last state, in pairs that were played before.
         threshold: the smallest change that counts, as a share.
         exact: whether one pair decides, as its processes always yield the same values.
-
-    Attributes:
         steps: the steps that were confirmed, between neighbours.
         compared: all comparisons that were played, in their order.
         unmeasurable: why states were stepped over, by their numbers.
@@ -103,28 +102,23 @@ class Search:
         ended: why it ended early; empty: it came to its end.
     """
 
-    def __init__(
-        self,
-        states: int,
-        play: Play,
-        tell: Callable[[Stretch], None] = lambda _: None,
-        played: Sequence[float] = (),
-        *,
-        threshold: float = THRESHOLD,
-        exact: bool = False,
-    ) -> None:
-        self.steps: list[Stretch] = []
-        self.compared: list[Stretch] = []
-        self.unmeasurable: dict[int, str] = {}
-        self.unsearched: list[Stretch] = []
-        self.ended = ""
-        self._states = list(range(states))
-        self._play = play
-        self._tell = tell
-        self._threshold = threshold
-        self._exact = exact
-        self._confirming = 0
-        self._played = {(0, states - 1): played}
+    states: int
+    play: Play
+    tell: Callable[[Stretch], None] = lambda _: None
+    played: Sequence[float] = ()
+    _: KW_ONLY
+    threshold: float = THRESHOLD
+    exact: bool = False
+    steps: list[Stretch] = field(default_factory=list, init=False)
+    compared: list[Stretch] = field(default_factory=list, init=False)
+    unmeasurable: dict[int, str] = field(default_factory=dict, init=False)
+    unsearched: list[Stretch] = field(default_factory=list, init=False)
+    ended: str = field(default="", init=False)
+    _confirming: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._states = list(range(self.states))
+        self._played = {(0, self.states - 1): self.played}
 
     def run(self) -> None:
         """Search until nothing is left to be cut, or until `play` says that it is over."""
@@ -159,17 +153,13 @@ class Search:
             rest = dataclasses.replace(
                 stretch, change=stretch.change - named, low=stretch.low - named, high=stretch.high - named
             )
-            certain = rest.pairs >= (1 if self._exact else _CERTAIN) and (rest.low > 0 or rest.high < 0)
+            certain = rest.pairs >= (1 if self.exact else _CERTAIN) and (rest.low > 0 or rest.high < 0)
             if certain and self._counts(rest.change) and not any(_within(shorter, rest) for shorter in rests):
                 rests.append(rest)
         return sorted(rests, key=lambda rest: rest.first)
 
     def _ends(self) -> Stretch | None:
-        """Compare the first and the last state that can be measured.
-
-        Returns:
-            The whole; None if it cannot be cut.
-        """
+        """Compare the first and the last state that can be measured; return the whole, or None if it cannot be cut."""
         while len(self._states) > 1:
             first, last = self._states[0], self._states[-1]
             try:
@@ -181,11 +171,7 @@ class Search:
         return None
 
     def _cut(self, stretch: Stretch) -> list[Stretch]:
-        """Compare the stretch's first state with its middle one, or neighbours with each other.
-
-        Returns:
-            The halves still to search.
-        """
+        """Compare a stretch's first state with its middle one, or neighbours; return the halves still to search."""
         while between := self._between(stretch.first, stretch.last):
             middle = min(between, key=lambda state: abs(2 * state - stretch.first - stretch.last))
             try:
@@ -203,17 +189,17 @@ class Search:
 
     def _compare(self, first: int, last: int) -> Stretch:
         """Play pairs until they decide; name a step if they confirm one between neighbours."""
-        differences = [*self._played.pop((first, last), ())] or [self._play(first, last)]
+        differences = [*self._played.pop((first, last), ())] or [self.play(first, last)]
         neighbours = not self._between(first, last)
         level, most = (self._next_level(), MOST) if neighbours else (_LEADING, _MOST_LEADING)
         try:
             while (verdict := self._verdict(differences, level, most)) == "open":
-                differences.append(self._play(first, last))
+                differences.append(self.play(first, last))
         finally:
             change, (low, high, _) = estimate(differences), interval(differences)
             compared = Stretch(first, last, change, low, high, len(differences), verdict != "equal")
             self.compared.append(compared)
-            self._tell(compared)
+            self.tell(compared)
         if neighbours and verdict == "different":
             self.steps.append(compared)
         return compared
@@ -233,22 +219,22 @@ class Search:
             most: pairs after which the comparison ends.
         """
         pairs, change = len(differences), estimate(differences)
-        if self._exact:
+        if self.exact:
             return "different" if self._counts(change) else "equal"
         if pairs < min(CLEARING):
             return "open"
         share = max(share for fewest, share in CLEARING.items() if fewest <= pairs)
-        if abs(change) < math.log1p(self._threshold * share):
+        if abs(change) < math.log1p(self.threshold * share):
             return "equal"
         direction = math.copysign(1, change)
         # Half of the chance is for the other direction.
-        bets = evidence([direction * each for each in differences], (), self._threshold)
+        bets = evidence([direction * each for each in differences], (), self.threshold)
         if max(bets) >= 2 / level and self._counts(change):
             return "different"
         return "undecided" if pairs >= most else "open"
 
     def _counts(self, change: float) -> bool:
-        return abs(change) > math.log1p(self._threshold)
+        return abs(change) > math.log1p(self.threshold)
 
     def _between(self, first: int, last: int) -> list[int]:
         return [state for state in self._states if first < state < last]

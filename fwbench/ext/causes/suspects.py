@@ -5,11 +5,11 @@ variable, an installed distribution, the interpreter. Putting it back never touc
 environments: files change in checkouts, and a folder of links, first in the import path, replaces distributions.
 """
 
-import functools
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from fwbench.ext.causes.edits import Edits
 from fwbench.ext.causes.installed import listed
 from fwbench.models.project import Project
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
-from fwbench.worker.turns.sides import Side, named, own, placed
+from fwbench.worker.turns.sides import Named, Side, named, own, placed
 
 # NAME=VALUE; NAME==VERSION is a release instead.
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(?!=[\w.!+]+\Z)(.*)", re.DOTALL)
@@ -41,36 +41,25 @@ class Stated:
     variables: Mapping[str, str]
 
 
-@dataclass
-class Draft:
-    """The parts that are put back so far.
-
-    Attributes:
-        lines: by a file's path, the numbers of its changes that are put back.
-        files: paths of files that are put back in whole.
-        distributions: names of distributions.
-        variables: the environment variables of the draft.
-        python: the interpreter, once it is base's.
-    """
-
-    variables: dict[str, str]
-    lines: dict[str, set[int]] = field(default_factory=dict)
-    files: set[str] = field(default_factory=set)
-    distributions: list[str] = field(default_factory=list)
-    python: str | None = None
-
-
 @dataclass(frozen=True)
 class Suspect:
-    """A part in which the sides differ.
+    """A part in which the sides differ, and what its being put back changes.
 
     Attributes:
         title: a noun phrase for readers, which fits into "with ... as in base".
-        undo: puts the part back in a draft.
+        files: paths of files that are base's then.
+        change: a file's path, and the number of the change in it that is undone.
+        variables: environment variables as base states them; None: base states none.
+        distribution: the name of one that is base's.
+        python: base's interpreter.
     """
 
     title: str
-    undo: Callable[[Draft], None]
+    files: Sequence[str] = ()
+    change: tuple[str, int] | None = None
+    variables: Mapping[str, str | None] = field(default_factory=dict)
+    distribution: str | None = None
+    python: str | None = None
 
 
 def resolve(base: str, head: str, top: Path | Absent, here: str) -> tuple[Stated, Stated]:
@@ -106,11 +95,7 @@ def _stated(text: str, top: Path | Absent, here: str) -> Stated:
         if match := _VARIABLE.fullmatch(word):
             variables[match[1]] = match[2]
             continue
-        if word == WORKING_TREE:
-            _refuse_second(revision, text, "revisions")
-            revision = word
-            continue
-        meant = named(word, top, here)
+        meant = Named(word) if word == WORKING_TREE else named(word, top, here)
         if isinstance(meant, Absent):
             raise UserError(
                 f"{meant}: name a revision, `.` for the working tree, an interpreter's path, a version such as "
@@ -148,45 +133,39 @@ class Between:
         self.suspects: list[Suspect] = []
         self._base, self._head = stated
         self.checkouts = Checkouts(top, folder) if self._base.revision else None
-        self._top = top
-        self._project = project
-        self._python = python
-        self._folder = folder
+        self._top, self._project, self._python, self._folder = top, project, python, folder
         self._edits: dict[str, Edits] = {}
 
     def title(self, restored: int) -> str:
         """A state's title: head, base, or head with the part that was put back last (earlier parts are not named)."""
-        if restored in (0, len(self.suspects)):
+        if not 0 < restored < len(self.suspects):
             return (self._base if restored else self._head).text
         return f"{self._head.text} with {self.suspects[restored - 1].title} as in {self._base.text}"
 
     def side(self, name: str, restored: int) -> Side:
-        """Head with the first `restored` parts put back; with all of them it is base itself."""
-        is_base = restored == len(self.suspects) and restored > 0
-        return self._base_side(name) if is_base else self._head_side(name, restored)
-
-    def ends(self, name: str, number: int) -> Side:
-        """Head for state 0, base for state 1, before `find` has found the suspects."""
-        return self._base_side(name) if number else self._head_side(name, 0)
-
-    def _base_side(self, name: str) -> Side:
-        return self._made(name, "base", self._base, self._base.variables, self._base.python)
-
-    def _head_side(self, name: str, restored: int) -> Side:
-        draft = Draft(dict(self._head.variables))
-        for suspect in self.suspects[:restored]:
-            suspect.undo(draft)
-        variables, python = draft.variables, draft.python or self._head.python
-        if draft.distributions and draft.python is None:
-            path = self._linked(restored, draft.distributions)
+        """Head with the first `restored` parts put back; with all, or 1 before `find` has found any, base itself."""
+        if 0 < restored >= len(self.suspects):
+            return self._made(name, "base", self._base, self._base.variables, self._base.python)
+        undone = self.suspects[:restored]
+        stated: dict[str, str | None] = dict(self._head.variables)
+        for suspect in undone:
+            stated |= suspect.variables
+        variables = {variable: value for variable, value in stated.items() if value is not None}
+        python = next((suspect.python for suspect in undone if suspect.python), None)
+        distributions = [suspect.distribution for suspect in undone if suspect.distribution]
+        if distributions and python is None:
+            path = self._linked(restored, distributions)
             given = variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (path, given)))
-        side = self._made(name, f"{restored:04}", self._head, variables, python)
-        for path, undone in draft.lines.items():
+        side = self._made(name, f"{restored:04}", self._head, variables, python or self._head.python)
+        changes: dict[str, set[int]] = defaultdict(set)
+        for path, number in (suspect.change for suspect in undone if suspect.change):
+            changes[path].add(number)
+        for path, numbers in changes.items():
             (side.root / path).write_text(
-                self._edits[path].undone(undone), encoding="utf-8", errors="surrogateescape", newline=""
+                self._edits[path].undone(numbers), encoding="utf-8", errors="surrogateescape", newline=""
             )
-        for path in draft.files:
+        for path in dict.fromkeys(path for suspect in undone for path in suspect.files):
             assert self.checkouts
             self.checkouts.restore(side.root.name, str(self._base.revision), path)
         return side
@@ -242,25 +221,22 @@ class Between:
             before, after = (self.checkouts.text(revision, path) for revision in (base, head))
             if before is None or after is None:
                 what = "the new file" if before is None else "the file"
-                yield Suspect(f"{what} {path}", functools.partial(_whole, paths=[path]))
+                yield Suspect(f"{what} {path}", files=[path])
                 continue
             edits = self._edits[path] = Edits(before, after)
             for number, title in enumerate(edits.titles()):
-                yield Suspect(f"{path}, {title}", functools.partial(_lines, path=path, number=number))
+                yield Suspect(f"{path}, {title}", change=(path, number))
         if others := [path for path in changed if path not in loaded]:
             title = others[0] if len(others) == 1 else f"{len(others)} other changed files"
-            yield Suspect(title, functools.partial(_whole, paths=others))
+            yield Suspect(title, files=others)
 
     def _variables(self) -> Iterator[Suspect]:
         for name in sorted({*self._base.variables, *self._head.variables}):
             before = self._base.variables.get(name, os.environ.get(name))
             after = self._head.variables.get(name, os.environ.get(name))
             if before != after:
-                own = self._base.variables.get(name)
-                yield Suspect(
-                    f"{name} ({_value(before)} in base, {_value(after)} in head)",
-                    functools.partial(_variable, name=name, value=own),
-                )
+                title = f"{name} ({_value(before)} in base, {_value(after)} in head)"
+                yield Suspect(title, variables={name: self._base.variables.get(name)})
 
     def _distributions(self) -> tuple[list[Suspect], list[str]]:
         """The suspects among distributions and interpreter, and the differences that cannot be put back separately."""
@@ -268,37 +244,15 @@ class Between:
             return [], []
         before, after = (side.python or self._python for side in (self._base, self._head))
         (old, base), (new, head) = listed(before), listed(after)
-        interpreter = Suspect(f"the interpreter {before}", functools.partial(_python, python=before))
+        interpreter = Suspect(f"the interpreter {before}", python=before)
         if old[:2] != new[:2]:
             versions = (".".join(map(str, each)) for each in (old, new))
             return [interpreter], ["Python {} in base, {} in head".format(*versions)]
         different = [name for name in sorted(base.keys() & head.keys()) if base[name].version != head[name].version]
         titles = {name: f"{name} ({base[name].version} in base, {head[name].version} in head)" for name in different}
         linkable = [name for name in different if base[name].replaces(head[name])]
-        suspects = [Suspect(titles[name], functools.partial(_distribution, name=name)) for name in linkable]
+        suspects = [Suspect(titles[name], distribution=name) for name in linkable]
         return [*suspects, interpreter], [title for name, title in titles.items() if name not in linkable]
-
-
-def _lines(draft: Draft, path: str, number: int) -> None:
-    draft.lines.setdefault(path, set()).add(number)
-
-
-def _whole(draft: Draft, paths: Sequence[str]) -> None:
-    draft.files.update(paths)
-
-
-def _variable(draft: Draft, name: str, value: str | None) -> None:
-    draft.variables.pop(name, None)
-    if value is not None:
-        draft.variables[name] = value
-
-
-def _distribution(draft: Draft, name: str) -> None:
-    draft.distributions.append(name)
-
-
-def _python(draft: Draft, python: str) -> None:
-    draft.python = python
 
 
 def _value(value: str | None) -> str:

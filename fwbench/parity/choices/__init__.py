@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.parity.case import Case, Point
+from fwbench.models.importing import INSTALLED
+from fwbench.parity.case import TARGETS, Case, Point
 from fwbench.parity.where.calls import shown
 
 # Words for the two sides of each comparison of a value with a number.
@@ -29,11 +30,6 @@ _COMPARED = {
 COMPARISONS = tuple(_COMPARED)
 
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
-_PACKAGES = {"site-packages", "dist-packages"}
-
-# The name of a loss's targets, beside those of the inputs.
-TARGETS = "targets"
-
 
 # Words for the two sides of each kind of limit, a number.
 _LIMITED = {
@@ -41,8 +37,8 @@ _LIMITED = {
     "above": ("a value above {}", "a value not above {}"),
 }
 
-# The words for a counter's values in the first call and in later ones.
-_COUNTED = ("{} up to {}", "{} beyond {}")
+# Words for the two sides of each choice by the values of an input or a counter.
+_NAMED = {**_COMPARED, "mask": ("{} other than 0", "{} = 0"), "count": ("{} up to {}", "{} beyond {}")}
 
 # File, line, and column in which an expression ends, which tells several in one line apart. None: Python keeps none.
 Site = tuple[str, int, int | None]
@@ -71,12 +67,8 @@ class Choice:
         number = "a limit" if self.number is None else f"{self.number:g}"
         if self.how in _LIMITED:
             return _filled(_LIMITED[self.how], number)
-        if self.name is not None and self.how == "count":
-            return _filled(_COUNTED, titled(self.name), number)
-        if self.name is not None and self.how == "mask":
-            return _filled(_COMPARED["ne"], titled(self.name), "0")
-        if self.name is not None and self.number is not None:
-            return _filled(_COMPARED[self.how], titled(self.name), number)
+        if self.name is not None and (self.number is not None or self.how == "mask"):
+            return _filled(_NAMED[self.how], titled(self.name), number)
         what = "condition" if self.how == "mask" else "comparison"
         return f"a {what} that holds", f"a {what} that does not hold"
 
@@ -112,11 +104,7 @@ class Choices:
                 yield choice, choice.sides[holds]
 
     def untried(self, besides: "Choices | None" = None) -> list[str]:
-        """The sides that no pass has taken, for example `attention_mask` = 0 (net.py, line 12).
-
-        Args:
-            besides: another network's choices, whose sides are left out.
-        """
+        """The sides that no pass has taken, as `attention_mask` = 0 (net.py, line 12), but for those of `besides`."""
         told = {words for choice in (besides.taken if besides else ()) for words in choice.sides}
         left = ((words, choice.site) for choice, words in self.one_sided() if words not in told)
         return list(dict.fromkeys(f"{words} ({shown(site[:2])})" for words, site in left))
@@ -128,7 +116,7 @@ def _filled(words: tuple[str, str], *given: str) -> tuple[str, str]:
 
 def is_installed(path: str) -> bool:
     """True if a file belongs to an installed library, in this environment or in one that it is laid over."""
-    return path.startswith(_INSTALLED) or not _PACKAGES.isdisjoint(Path(path).parts)
+    return path.startswith(_INSTALLED) or not INSTALLED.isdisjoint(Path(path).parts)
 
 
 def site_of(frame: FrameType) -> Site:

@@ -132,8 +132,10 @@ class _Watch:
             if not turned and (number is None or math.isfinite(number)):
                 compared = None if number is None else atoms[0]
                 yield name, number, compared, eqn.primitive.bind(*operands, **eqn.params)
-        elif name == "select_n" and is_real(eqn.outvars[0].aval) and _by_inputs(atoms[0]):
-            yield "mask", None, atoms[0], operands[0]
+        # A condition that shapes decide is a number in the program.
+        elif name == "select_n" and is_real(eqn.outvars[0].aval) and is_variable(mask := atoms[0]):
+            if mask.aval.dtype == bool:
+                yield "mask", None, atoms[0], operands[0]
         elif name == "cond":
             yield "mask", None, atoms[0], operands[0] != 0
         elif name == "clamp":
@@ -144,11 +146,6 @@ class _Watch:
             if which is not None and math.isfinite(limit := self._number(atoms[which]) or 0.0):
                 x = operands[1 - which]
                 yield ("below", limit, None, x < limit) if name == "max" else ("above", limit, None, x > limit)
-
-
-def _by_inputs(condition: Any) -> bool:
-    """True if a condition is computed. One that shapes decide is a number in the program."""
-    return bool(is_variable(condition) and condition.aval.dtype == bool)
 
 
 def _site(eqn: Any) -> Site | None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from fwbench.models import Model
 from fwbench.models.importing import described, load
-from fwbench.parity.case import MAIN, Case, InitialUnknownError, Mode, Point, Side
-from fwbench.parity.choices import TARGETS, Choices, titled
-from fwbench.parity.choices.steering import BATCHES, Steerable, candidates, constants, sizes, sweep
+from fwbench.parity.case import MAIN, TARGETS, Case, InitialUnknownError, Mode, Point, Side
+from fwbench.parity.choices import Choices, titled
+from fwbench.parity.choices.steering import BATCHES, at, candidates, constants, sizes, sweep
 from fwbench.parity.errors import NotTheSame, Quantity, bound, check, measure
 from fwbench.parity.proof import Proof, _unknown, elsewhere, modes, modes_apart
 from fwbench.parity.store import Nearest
@@ -114,18 +114,11 @@ def _alike(asked: Sequence["_Asked"], point: Point) -> bool:
     A framework that compares the programs of both modes is left out: it has compared them for all points.
     """
     pairs = zip(*(each.sides(point) for each in asked), strict=True)
-    return all(_equal(infers, trains, point) for infers, trains in pairs if not _compares_programs(trains))
+    return all(trains.equals(infers, point) for infers, trains in pairs if not _compares_programs(trains))
 
 
 def _compares_programs(one: Side) -> bool:
     return type(one).trains_as_it_infers is not Side.trains_as_it_infers
-
-
-def _equal(one: Side, other: Side, point: Point) -> bool:
-    ours, theirs = one.backward(point).gradients, other.backward(point).gradients
-    outputs = one.forward(point).output, other.forward(point).output
-    arrays = [outputs, *((array, theirs[name]) for name, array in ours.items())]
-    return all(np.array_equal(*pair, equal_nan=True) for pair in arrays)
 
 
 class _Asked(Proof):
@@ -133,7 +126,7 @@ class _Asked(Proof):
 
     def __init__(self, model: Model, candidate: str, mode: Mode, *, trains: bool) -> None:
         super().__init__(model, candidate, mode, trains=trains)
-        self.case = Steerable(**vars(self._backward))
+        self.case = self._backward
         self._sides: dict[Case, tuple[Side, Side]] = {}
         paths = (_WATCHING.get(framework) for framework in (model.reference, candidate))
         self._watches: list[Callable[[Side, Point], Choices] | None] = [load(path) if path else None for path in paths]
@@ -146,7 +139,7 @@ class _Asked(Proof):
 
     def sides(self, point: Point) -> tuple[Side, Side]:
         """The two sides for a point. Other targets, which a program may hold as constants, have sides of their own."""
-        case = self.case.at(point)
+        case = at(self.case, point)
         if case not in self._sides:
             self._sides[case] = self.pair(case)
         return self._sides[case]
@@ -180,11 +173,9 @@ class _Asked(Proof):
                 continue
             try:
                 compared = self._freed(point, further)
-            except NotTheSame:
-                raise
             # The model does not promise that its networks take such a batch.
             except Exception as error:
-                if point.batch_size not in BATCHES:
+                if isinstance(error, NotTheSame) or point.batch_size not in BATCHES:
                     raise
                 further.left_out[f"{point} ({self.mode})"] = described(error)
             else:
@@ -192,7 +183,6 @@ class _Asked(Proof):
                     further.swept.append(str(point))
 
     def _freed(self, point: Point, further: Further) -> bool:
-        """Compare at a point, and free the results of both sides."""
         compared = self.compare(point, further)
         for one in self.sides(point):
             one.forget()
@@ -211,8 +201,7 @@ class _Asked(Proof):
         if reason:
             further.left_out[f"{point} ({self.mode})"] = reason
             return False
-        for nearest in self._errors(one, other, point):
-            further.nearest.append(nearest)
+        further.nearest += self._errors(one, other, point)
         return True
 
     def _errors(self, one: Side, other: Side, point: Point) -> Iterator[Nearest]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fwbench.models.inputs import Input
-from fwbench.parity.case import MAIN, Array, Case, Point
-from fwbench.parity.choices import TARGETS, titled
+from fwbench.parity.case import TARGETS, Array, Case, Point
+from fwbench.parity.choices import titled
 
 # Factors on floating-point inputs.
 _SCALES = (1e-3, 1e4)
@@ -43,8 +43,11 @@ class Steered(Point):
         place = " in a whole sample" if self.whole else ""
         return f"{super().__str__()}, {titled(self.steered)} with {', '.join(f'{v:g}' for v in self.values)}{place}"
 
-    def put(self, array: Array, given: Input) -> Array:
+    def put(self, name: str, array: Array, given: Input | None) -> Array:
         """An array with the values in a part of its last sample: at the end, as padding is; or in all of it."""
+        return self._put(array, given) if name == self.steered and given else array
+
+    def _put(self, array: Array, given: Input) -> Array:
         steered = array.copy()
         last = steered[-1:] if steered.ndim > 1 else steered
         if self.whole or given.draw in ("normal", "uniform"):
@@ -71,7 +74,7 @@ class Swept(Steered):
     def __str__(self) -> str:
         return f"{Point.__str__(self)}, {titled(self.steered)} from {self.first} to {self.last}"
 
-    def put(self, array: Array, given: Input) -> Array:
+    def _put(self, array: Array, given: Input) -> Array:
         low, high = int(given.low), int(given.high)
         numbers = low + (self.first - low + np.arange(array.size)) % (high - low)
         return numbers.reshape(array.shape).astype(array.dtype)
@@ -95,33 +98,13 @@ class Sized(Point):
         return f"{super().__str__()}, {self.words}"
 
 
-@dataclass(frozen=True)
-class Steerable(Case):
-    """A case that can be evaluated at steered points.
-
-    Attributes:
-        wanted: the point that sets the targets. They belong to the case, as a program may hold targets as constants.
-    """
-
-    wanted: Steered | None = None
-
-    def inputs(self, point: Point = MAIN) -> dict[str, Array]:
-        arrays = super().inputs(point)
-        if isinstance(point, Steered) and point.steered in arrays:
-            arrays[point.steered] = point.put(arrays[point.steered], self.model.inputs[point.steered])
-        return arrays
-
-    def targets(self, output: tuple[int, ...]) -> Array | None:
-        target = super().targets(output)
-        given = self.model.targets
-        return target if target is None or given is None or self.wanted is None else self.wanted.put(target, given)
-
-    def at(self, point: Point) -> "Steerable":
-        """The case in which a point is evaluated."""
-        if isinstance(point, Sized):
-            return replace(self, axes=point.axes, batch_size=point.batch_size)
-        case = replace(self, batch_size=point.batch_size) if isinstance(point, Swept) else self
-        return replace(case, wanted=point) if isinstance(point, Steered) and point.steered == TARGETS else case
+def at(case: Case, point: Point) -> Case:
+    """The case in which a point is evaluated."""
+    if isinstance(point, Sized):
+        return replace(case, axes=point.axes, batch_size=point.batch_size)
+    if isinstance(point, Swept):
+        case = replace(case, batch_size=point.batch_size)
+    return replace(case, wanted=point) if isinstance(point, Steered) and point.steered == TARGETS else case
 
 
 def constants(case: Case) -> Iterator[Steered]:

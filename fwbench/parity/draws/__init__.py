@@ -109,7 +109,8 @@ def agreed(case: Case, candidate: str) -> Agreement:
     if not set(names) <= _SOURCES.keys():
         return Agreement(None)
     one, other = (side(name)(case) for name in names)
-    if not (one.may_draw() and other.may_draw()) or (_is_large(one) and _is_steady(one) and _is_steady(other)):
+    is_large = len(one.shapes(case.model, case.sizes)) > _ARRAYS
+    if not (one.may_draw() and other.may_draw()) or (is_large and _is_steady(one) and _is_steady(other)):
         return Agreement(None)
     try:
         sources = _sources(case, candidate)
@@ -124,7 +125,7 @@ def agreed(case: Case, candidate: str) -> Agreement:
         for mirrored in _orientations([ours[i].size for i, _ in pairs]):
             for seed in range(seeds):
                 _deal(sources, pairs, mirrored, seed)
-                error = _apart(run(), run_other())
+                error = relative(run(), run_other())
                 if not error <= bound(case.model, "output"):
                     apart = min(apart, error)
                     break
@@ -167,10 +168,6 @@ def _sources(case: Case, candidate: str) -> tuple[Source, Source]:
             run()
         found.append(source)
     return found[0], found[1]
-
-
-def _is_large(one: Side) -> bool:
-    return len(one.shapes(one.case.model, one.case.sizes)) > _ARRAYS
 
 
 def _is_steady(one: Side) -> bool:
@@ -236,10 +233,6 @@ def _laid_out(numbers: Array, shape: Sequence[int], other: Sequence[int]) -> Arr
         if len(one) > 2 and one != two and (moved := np.moveaxis(numbers.reshape(one), source, target)).shape == two:
             return moved.ravel()
     return numbers
-
-
-def _apart(expected: Array, actual: Array) -> float:
-    return relative(actual, expected) if actual.shape == expected.shape else math.inf
 
 
 def _listed(draws: Sequence[Draw]) -> str:

@@ -12,8 +12,9 @@ rule, none by trial:
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -39,6 +40,14 @@ _EVEN = {"square", "abs", "cos"}
 _ENDS = {"logistic": (0.0, 1.0), "tanh": (-1.0, 1.0), "erf": (-1.0, 1.0), "erfc": (0.0, 2.0)}
 
 Range = tuple[float, float]
+# By an operation, the range of its result, given those of its operands.
+_RANGES: dict[str, Callable[..., Range]] = {
+    "exp": lambda x: (float(np.exp(x[0])), float(np.exp(x[1]))),
+    "log": lambda x: (float(np.log(x[0])), float(np.log(x[1]))),
+    "neg": lambda x: (-x[1], -x[0]),
+    "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
+    "sub": lambda x, y: (x[0] - y[1], x[1] - y[0]),
+}
 EVERYWHERE: Range = (-math.inf, math.inf)
 NOTHING: Range = (0.0, 0.0)
 
@@ -60,22 +69,14 @@ class Known:
     box: tuple[tuple[int, int], ...] | None = None
 
 
-class Open:
-    """A program and its constants, from either of the two forms in which JAX holds it."""
-
-    def __init__(self, program: Any) -> None:
-        self.jaxpr = getattr(program, "jaxpr", program)
-        self.consts = list(getattr(program, "consts", ()))
-
-
-def inner_programs(eqn: Any) -> list[Open]:
-    """The programs inside an operation, in order."""
+def inner_programs(eqn: Any) -> list[Any]:
+    """The programs inside an operation, in order, each with its constants; JAX holds some without."""
     name = eqn.primitive.name
     inner: list[Any] = []
     for parameter in LOOPS[name] if name in LOOPS else (CALLS[name],):
         value = eqn.params[parameter]
         inner += value if isinstance(value, tuple) else [value]
-    return [Open(each) for each in inner]
+    return [each if hasattr(each, "consts") else SimpleNamespace(jaxpr=each, consts=()) for each in inner]
 
 
 def is_variable(atom: Any) -> bool:
@@ -127,11 +128,7 @@ def even(jaxpr: Any) -> set[Any]:
 
 
 def windows(jaxpr: Any, outputs: Sequence[Range]) -> dict[Any, Range]:
-    """By variable, the values beyond which its size makes no difference: those below 0, before a ReLU.
-
-    Args:
-        outputs: the same values for each output.
-    """
+    """By variable, the values beyond which its size makes no difference (below 0, before a ReLU), from the outputs'."""
     ends: dict[Any, Range] = {}
 
     def widen(atom: Any, window: Range) -> None:
@@ -218,15 +215,8 @@ def _result_range(eqn: Any, ends: Sequence[Range]) -> Range:
     if name in ("max", "min"):
         choose = max if name == "max" else min
         return choose(low for low, _ in ends), choose(high for _, high in ends)
-    if name in ("exp", "log"):
-        low, high = (float(getattr(np, name)(end)) for end in ends[0])
-        return low, high
-    if name == "neg":
-        return -ends[0][1], -ends[0][0]
-    if name == "add":
-        return ends[0][0] + ends[1][0], ends[0][1] + ends[1][1]
-    if name == "sub":
-        return ends[0][0] - ends[1][1], ends[0][1] - ends[1][0]
+    if name in _RANGES:
+        return _RANGES[name](*ends)
     if name == "abs" and ends[0][0] >= 0:
         return ends[0]
     if name in ("abs", "square", "sqrt", "rsqrt") or _squares(eqn):

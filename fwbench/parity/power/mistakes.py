@@ -106,11 +106,7 @@ KINDS = tuple(_CHANGES)
 
 
 def of_constant(value: Any, added: bool) -> list[Mistake]:
-    """The mistakes that a constant may get.
-
-    Args:
-        added: whether the constant is a term of a sum.
-    """
+    """The mistakes that a constant may get; if it is added, as a term of a sum, it may be an epsilon."""
     number = f"constant {float(value):.6g}" if np.ndim(value) == 0 else f"constants of shape {np.shape(value)}"
     mistakes = [Mistake("constant moved", f"{number} moved by 0.1 %")]
     if added and np.ndim(value) == 0 and 0 < value <= _MOVE:
@@ -127,11 +123,7 @@ def of_gradient(name: str = "") -> list[Mistake]:
 
 
 def of_values(*, given: bool = False) -> list[Mistake]:
-    """The mistakes that any array may get.
-
-    Args:
-        given: whether it is an argument of the program: a weight or an input, which comes in float32 in any case.
-    """
+    """The mistakes that any array may get; one given to the program, weight or input, comes in float32 in any case."""
     clips = [Mistake("clip", "clip", amount, low) for low in (True, False) for amount in CLIPS]
     return [*clips, *(Mistake("rounded", what) for what in _ROUNDED if not given or what != _AS_GIVEN)]
 

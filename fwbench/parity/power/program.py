@@ -42,11 +42,7 @@ class Planted:
 
 
 class _Call:
-    """One pass through the program.
-
-    Attributes:
-        ranges: after the pass, the least and the largest value that each clip would meet, by its number.
-    """
+    """One pass through the program; `ranges` are then as `Planted` returns them."""
 
     def __init__(self, by_path: Any, inside: Any, which: Any, limits: Any) -> None:
         self._by_path, self._inside, self._which, self._limits = by_path, inside, which, limits
@@ -79,10 +75,7 @@ class _Call:
         if name in LOOPS:
             return self._loop(eqn, operands, path)
         (inner,) = inner_programs(eqn)
-
-        def inlined(*operands: Any) -> list[Any]:
-            return self.run(inner.jaxpr, inner.consts, operands, (*path, 0))
-
+        inlined = self._inner(inner, (*path, 0))
         if name in INLINED:
             return inlined(*operands)
         assert name in RULED

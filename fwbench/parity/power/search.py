@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fwbench.frameworks.jax.options import known
-from fwbench.parity.case import MAIN, Backward, Forward, Point, Rounding, Side
+from fwbench.parity.case import MAIN, Point, Side
 from fwbench.parity.errors import FORWARD, Errors, Quantity, bound, gradient_errors, measure
 from fwbench.parity.jax import _AS_WRITTEN, _HEAVY, JaxSide, State
 from fwbench.parity.power import Power
@@ -42,7 +42,9 @@ def power(
     tried = [number for number in range(len(programs.sites)) if not programs.is_harmless(number)]
     missed = tried
     for point in points:
-        right, left = _Right(programs, reference), []
+        right, left = _Mistaken(programs, NONE), []
+        # The others are compared with it as the proof compares it with the reference.
+        vars(right)["rounding"] = reference.rounding
         for position, number in enumerate(missed):
             if missed is tried and time.monotonic() > end:
                 tried = tried[:position]
@@ -87,7 +89,10 @@ class _Programs:
         self.differentiate = jax.jit(jax.value_and_grad(answer, has_aux=True), compiler_options=options)
         # Keep the arguments at the last point only.
         self.arguments = functools.lru_cache(maxsize=1)(side.arguments)
-        self._place_clips(first)
+        with side.arithmetic():
+            _, (_, ranges) = self.apply(*self.arguments(first), NONE, self.limits)
+        for number, (low, high) in ranges.items():
+            self.limits[number] = self.sites[number].mistake.limit(float(low), float(high))
 
     def name(self, number: int) -> str:
         """A mistake and its place."""
@@ -99,12 +104,6 @@ class _Programs:
         low, high = site.range
         return site.mistake.clips and bool(limit <= low if site.mistake.low else limit >= high)
 
-    def _place_clips(self, point: Point) -> None:
-        with self.side.arithmetic():
-            _, (_, ranges) = self.apply(*self.arguments(point), NONE, self.limits)
-        for number, (low, high) in ranges.items():
-            self.limits[number] = self.sites[number].mistake.limit(float(low), float(high))
-
 
 class _Mistaken(JaxSide):
     """A side with one of the mistakes, or with none.
@@ -115,37 +114,22 @@ class _Mistaken(JaxSide):
 
     def __init__(self, programs: _Programs, number: int) -> None:
         Side.__init__(self, programs.side.case)
-        self._programs, self._number = programs, number
+        self._programs = programs
+        self._apply = lambda *arguments: _without_ranges(programs.apply(*arguments, number, programs.limits))
+        self._differentiate = lambda *arguments: self._gradients(*arguments, number, programs.limits)
         self.changes_values = number == NONE or programs.sites[number].mistake.forward
 
-    def _forward(self, point: Point) -> Forward:
-        answer = self._run(self._programs.apply, point)
-        return _on_host(answer)
+    def arguments(self, point: Point = MAIN) -> tuple[State, State, State]:
+        return self._programs.arguments(point)
 
-    def _backward(self, point: Point) -> tuple[Forward, Backward]:
-        answer, gradients = self._run(self._programs.differentiate, point)
-        forward = _on_host(answer)
-        return forward, Backward(forward.loss, jax.tree.map(np.asarray, gradients))
-
-    def _run(self, program: Any, point: Point) -> Any:
-        with self.arithmetic():
-            return program(*self._programs.arguments(point), self._number, self._programs.limits)
+    def _gradients(self, *arguments: Any) -> Any:
+        answer, gradients = self._programs.differentiate(*arguments)
+        return _without_ranges(answer), gradients
 
 
-class _Right(_Mistaken):
-    """A side without a mistake. The others are compared with it as the proof compares it with the reference."""
-
-    def __init__(self, programs: _Programs, reference: Side) -> None:
-        super().__init__(programs, NONE)
-        self._reference = reference
-
-    def rounding(self, point: Point = MAIN) -> Rounding:
-        return self._reference.rounding(point)
-
-
-def _on_host(answer: Any) -> Forward:
-    loss, ((output, statistics), _) = answer
-    return Forward(np.asarray(output), float(loss), jax.tree.map(np.asarray, statistics))
+def _without_ranges(answer: Any) -> Any:
+    loss, (rest, _) = answer
+    return loss, rest
 
 
 def _differs(wrong: _Mistaken, right: _Mistaken, point: Point) -> bool:

@@ -1,8 +1,7 @@
 """Finds the places in a JAX program where a planted mistake changes something."""
 
 import math
-import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jax._src import source_info_util
 
+from fwbench.parity.choices import is_installed
 from fwbench.parity.power import mistakes
 from fwbench.parity.power.facts import (
     CALLS,
@@ -20,7 +20,6 @@ from fwbench.parity.power.facts import (
     LOOPS,
     NOTHING,
     Known,
-    Open,
     Range,
     behind,
     even,
@@ -66,9 +65,12 @@ class Site:
         return f"{what} ({self.place})" if self.place else what
 
 
-@dataclass(frozen=True)
 class _Scope:
     """The relation of an inner program's operations to the whole program.
+
+    Args:
+        alive, sloped: for each output of the program, whether it matters, and whether its gradient does.
+        ends: the windows of the outputs.
 
     Attributes:
         alive: the variables on which an output depends.
@@ -77,26 +79,13 @@ class _Scope:
         seen: whether values can be observed from outside and gradients changed; false inside loops and gradient rules.
     """
 
-    path: Path
-    place: str
-    alive: set[Any]
-    sloped: set[Any]
-    windows: dict[Any, Range]
-    seen: bool = True
-
-    @classmethod
-    def of(
-        cls, path: Path, place: str, jaxpr: Any, alive: list[bool], sloped: list[bool], seen: bool, ends: Any
-    ) -> "_Scope":
-        """The scope of a program, given the outputs that matter, those whose gradients matter, and their windows."""
-        return cls(
-            path,
-            place,
-            reached(jaxpr, alive, by_gradients=False),
-            reached(jaxpr, sloped, by_gradients=True),
-            windows(jaxpr, ends),
-            seen,
-        )
+    def __init__(
+        self, path: Path, place: str, jaxpr: Any, alive: list[bool], sloped: list[bool], seen: bool, ends: list[Range]
+    ) -> None:
+        self.path, self.place, self.seen = path, place, seen
+        self.alive = reached(jaxpr, alive, by_gradients=False)
+        self.sloped = reached(jaxpr, sloped, by_gradients=True)
+        self.windows = windows(jaxpr, ends)
 
 
 def sites(closed: Any, names: Sequence[str], parameters: int, *, loss: bool = True) -> list[Site]:
@@ -108,27 +97,28 @@ def sites(closed: Any, names: Sequence[str], parameters: int, *, loss: bool = Tr
         parameters: the number of parameters.
         loss: whether the loss is the candidate's own, so that mistakes are planted after the network's output, too.
     """
-    program = Open(closed)
-    jaxpr = program.jaxpr
+    jaxpr = closed.jaxpr
     walk = _Walk(set() if loss else behind(jaxpr, jaxpr.outvars[1]))
     count = len(jaxpr.outvars)
     first = [index == 0 for index in range(count)]
-    scope = _Scope.of((), "", jaxpr, [True] * count, first, True, [EVERYWHERE] * count)
+    scope = _Scope((), "", jaxpr, [True] * count, first, True, [EVERYWHERE] * count)
     known = []
     for index, (variable, name) in enumerate(zip(jaxpr.invars, names, strict=True)):
         known.append(Known(slope=is_real(variable.aval) and index < parameters))
         if not is_real(variable.aval) or variable not in scope.alive:
             continue
         window = scope.windows.get(variable, EVERYWHERE)
-        walk.add(
+        walk.sites.extend(
             Site((), "argument", index, mistake, name or "input", window) for mistake in mistakes.of_values(given=True)
         )
         if index < parameters and variable in scope.sloped:
-            walk.add(Site((), "argument", index, mistake, "") for mistake in mistakes.of_gradient(name))
-    for index, (variable, value) in enumerate(zip(jaxpr.constvars, program.consts, strict=True)):
+            walk.sites.extend(Site((), "argument", index, mistake, "") for mistake in mistakes.of_gradient(name))
+    for index, (variable, value) in enumerate(zip(jaxpr.constvars, closed.consts, strict=True)):
         if variable in scope.alive and is_real(variable.aval):
-            walk.add(Site((), "constant", index, mistake, "") for mistake in mistakes.of_constant(value, False))
-    walk.program(jaxpr, [*(Known(varies=False) for _ in program.consts), *known], scope)
+            walk.sites.extend(
+                Site((), "constant", index, mistake, "") for mistake in mistakes.of_constant(value, False)
+            )
+    walk.program(jaxpr, [*(Known(varies=False) for _ in closed.consts), *known], scope)
     return walk.sites
 
 
@@ -142,9 +132,6 @@ class _Walk:
 
     others: set[Any]
     sites: list[Site] = field(default_factory=list)
-
-    def add(self, more: Iterable[Site]) -> None:
-        self.sites.extend(more)
 
     def program(self, jaxpr: Any, arguments: Sequence[Known], scope: _Scope) -> list[Known]:
         """Walk through a program; return the facts known about its outputs."""
@@ -177,7 +164,7 @@ class _Walk:
                 jaxpr = inner.jaxpr
                 count = len(jaxpr.outvars)
                 every, none, open_ = [True] * count, [False] * count, [EVERYWHERE] * count
-                deeper = _Scope.of((*path, number), "", jaxpr, every, none, False, open_)
+                deeper = _Scope((*path, number), "", jaxpr, every, none, False, open_)
                 self.program(jaxpr, [unknown] * len([*jaxpr.constvars, *jaxpr.invars]), deeper)
             return [unknown] * len(eqn.outvars)
         if name not in CALLS:
@@ -186,7 +173,7 @@ class _Walk:
         alive, sloped = ([variable in each for variable in eqn.outvars] for each in (scope.alive, scope.sloped))
         ends = [scope.windows.get(variable, EVERYWHERE) for variable in eqn.outvars]
         place = "" if _is_users(eqn, jaxpr) else place
-        deeper = _Scope.of((*path, 0), place, jaxpr, alive, sloped, scope.seen and name in INLINED, ends)
+        deeper = _Scope((*path, 0), place, jaxpr, alive, sloped, scope.seen and name in INLINED, ends)
         return self.program(jaxpr, [*(Known(varies=False) for _ in jaxpr.constvars), *given], deeper)
 
     def _operands(self, eqn: Any, given: Sequence[Known], path: Path, place: str) -> None:
@@ -197,9 +184,9 @@ class _Walk:
             if not is_real(atom.aval):
                 continue
             planted = [] if given[index].range == NOTHING else mistakes.of_operand(name, index, atom.aval)
-            if not is_variable(atom) and _is_number(atom):
+            if not is_variable(atom) and np.ndim(atom.val) == 0 and math.isfinite(atom.val):
                 planted = [*planted, *mistakes.of_constant(atom.val, name == "add")]
-            self.add(Site(path, "operand", index, mistake, place) for mistake in planted)
+            self.sites.extend(Site(path, "operand", index, mistake, place) for mistake in planted)
 
     def _results(
         self, eqn: Any, made: Sequence[Known], path: Path, place: str, scope: _Scope, unsigned: set[Any]
@@ -220,12 +207,7 @@ class _Walk:
                 planted += mistakes.of_gradient()
             low, high = scope.windows.get(variable, EVERYWHERE)
             ends = max(low, known.range[0]), min(high, known.range[1])
-            self.add(Site(path, "result", index, mistake, place, ends) for mistake in planted)
-
-
-def _is_number(atom: Any) -> bool:
-    """True if a constant of the program is one finite real number."""
-    return np.ndim(atom.val) == 0 and is_real(atom.aval) and math.isfinite(atom.val)
+            self.sites.extend(Site(path, "result", index, mistake, place, ends) for mistake in planted)
 
 
 def _place(eqn: Any, outer: str) -> str:
@@ -237,8 +219,7 @@ def _place(eqn: Any, outer: str) -> str:
 def _frames(eqn: Any) -> list[Any]:
     """The calls that led to an operation, innermost first: the user's, or else those of an installed library."""
     frames = list(source_info_util.user_frames(eqn.source_info.traceback))
-    installed = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
-    return [frame for frame in frames if not frame.file_name.startswith(installed)] or frames
+    return [frame for frame in frames if not is_installed(frame.file_name)] or frames
 
 
 def _is_users(eqn: Any, jaxpr: Any) -> bool:

@@ -155,7 +155,6 @@ def shown(site: tuple[str, int], last: int | None = None) -> str:
 
 
 def _kinds(base: type) -> set[type]:
-    """A class and all its subclasses."""
     return {base}.union(*map(_kinds, base.__subclasses__()))
 
 

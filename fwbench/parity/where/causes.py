@@ -40,7 +40,6 @@ def cause(reference: Part, candidate: Part, calls: Sequence[Call] = ()) -> str:
 
 
 def _shown(reference: Part, candidate: Part, calls: Sequence[Call]) -> str:
-    """The cause that the two differing arrays show, as `cause` returns it."""
     one, other = reference.value, candidate.value
     if one is None or other is None or one.size != other.size:
         return ""
@@ -87,7 +86,6 @@ def _computed(frameworks: tuple[str, str], ours: Sequence[Explanation], theirs: 
 
 
 def _differing(one: Explanation, other: Explanation) -> list[str]:
-    """The verbs of the aspects in which two computations differ."""
     return [verb for verb in one.aspects if other.aspects.get(verb, one.aspects[verb]) != one.aspects[verb]]
 
 

@@ -100,7 +100,6 @@ def _applied(x: Array) -> Iterator[tuple[str, Array]]:
 
 
 def _functions(agreed: Mapping[str, Array], value: Array) -> Iterator[tuple[Aspects, Array]]:
-    """A function of each element of one array."""
     arrays = list(agreed.values())
     if len(arrays) == 1 and arrays[0].shape == value.shape:
         for name, array in _applied(arrays[0]):

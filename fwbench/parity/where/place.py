@@ -80,10 +80,9 @@ class Pair:
 
 
 def sentence(reference: Side, candidate: Side, bound: float) -> str:
-    """Name the place where two networks begin to differ by more than a bound, and the cause if it is known.
+    """Sentences on the place where two networks begin to differ by more than a bound, and on the cause; or nothing.
 
-    Returns:
-        Sentences, the last one without a full stop; empty if nothing can be said.
+    The last one has no full stop.
     """
     sides = (reference, candidate)
     for side in sides:

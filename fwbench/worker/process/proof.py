@@ -10,7 +10,6 @@ interpreter lacks. All that the user's code prints goes to standard error.
 
 import functools
 import gc
-import itertools
 import math
 import operator
 import sys
@@ -27,7 +26,7 @@ from fwbench.parity.case import side
 from fwbench.parity.choices.proof import Further
 from fwbench.parity.choices.proof import prove as tried
 from fwbench.parity.errors import NotTheSame
-from fwbench.parity.matching import _LISTED, match, shapes
+from fwbench.parity.matching import match
 from fwbench.parity.power import Power
 from fwbench.parity.proof import Proof, _beyond, differences, modes, modes_apart
 from fwbench.parity.store import Key, Nearest, Proved
@@ -135,7 +134,7 @@ def _compare(model: Model, candidate: str, send: Send, found: _Findings) -> tupl
     If something cannot be compared, and no difference was found before, this raises a ModelError.
     """
     try:
-        _match(model, candidate)
+        match(model, candidate)
         for mode in modes(model):
             proof = Proof(model, candidate, mode)
             for quantity in proof.quantities:
@@ -181,23 +180,6 @@ def _further(model: Model, candidate: str, left_out: Mapping[str, str], send: Se
     send({"stage": "float32"})
     digits.check(model, candidate, {**left_out, **further.left_out}, further.points, trains=trains)
     return further
-
-
-def _match(model: Model, candidate: str) -> None:
-    """Raise NotTheSame, with a list of all differences, if the two networks' weights differ by name or shape."""
-    try:
-        match(model, candidate)
-    except NotTheSame as error:
-        sides = {framework: shapes(model, framework) for framework in (model.reference, candidate)}
-        one, other = sides.values()
-        apart = [name for name in {**one, **other} if one.get(name) != other.get(name)]
-        if len(apart) <= _LISTED:
-            raise
-        lists = (
-            [f"all of {framework} without a counterpart:", *(f"  {name!r} {of[name]}" for name in apart if name in of)]
-            for framework, of in sides.items()
-        )
-        raise NotTheSame("\n  ".join([str(error), *itertools.chain(*lists)])) from None
 
 
 def _power(model: Model, candidate: str, send: Send, seconds: float) -> Power | None:

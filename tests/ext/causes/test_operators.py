@@ -6,7 +6,7 @@ import math
 import pytest
 
 from fwbench.ext.causes import spent as operators
-from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.explaining import Explanation
 from fwbench.ext.causes.operators import changes, profile
 from fwbench.ext.causes.steps import Search, Stretch
 from fwbench.frameworks import hlo, xplane

@@ -9,7 +9,7 @@ import fwbench.git
 from fwbench.compare.findings import Verdict
 from fwbench.errors import UserError
 from fwbench.ext.causes import regression
-from fwbench.ext.causes.explanation import Explanation
+from fwbench.ext.causes.explaining import Explanation
 from fwbench.ext.causes.steps import Search
 from fwbench.worker.client import interrupts
 from fwbench.worker.turns.checkouts import WORKING_TREE
@@ -28,8 +28,9 @@ def explaining(monkeypatch):
 
     asked = Asked()
 
-    def explain(stated, top, project, python, workload, playing, end, on_comparison, metric):
-        asked.append((stated[0].revision, stated[1].revision, workload.batch_size, metric))
+    def explain(search_for, stated, top, on_comparison):
+        metric = search_for.metric
+        asked.append((stated[0].revision, stated[1].revision, search_for.subject.batch_size, metric))
         if asked.error:
             raise asked.error
         search = Search(3, lambda first, last: -0.05 * (first < 2 <= last), on_comparison)
