@@ -48,11 +48,14 @@ Play = Callable[[Sequence[Of], Callable[[Of, Pair | Fault], None]], object]
 
 
 def compare(
-    thresholds: Mapping[Of, Mapping[str, Threshold]], play: Play[Of], tell: Callable[[str], None] = lambda _: None
+    thresholds: Mapping[Of, Mapping[str, Threshold]],
+    play: Play[Of],
+    tell: Callable[[str], None] = lambda _: None,
+    left: Callable[[], float] = lambda: math.inf,
 ) -> dict[Of, Comparison[Of]]:
     """Compare workloads in a new duet; the arguments are those of `Duet` and its `play`."""
     duet = Duet(thresholds)
-    duet.play(play, tell)
+    duet.play(play, tell, left)
     return duet.comparisons()
 
 

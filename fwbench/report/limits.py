@@ -177,9 +177,9 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
             rates = best.limit(precision, workload.device), best.reached(precision), best.bandwidth, peak
             # A ceiling is that of one GPU; on a CPU it is that of all cores, even if several processes share them.
             devices = workload.devices if workload.device == "gpu" else 1
-            of_devices = (rate and devices * rate for rate in rates)
-            seconds = workload.samples / throughput
-            rows.append(Limited(case, counted, seconds, _moved(case), *of_devices, case.value("device_time")))
+            ceiling, fastest, bandwidth, peak = (rate and devices * rate for rate in rates)
+            seconds, busy = workload.samples / throughput, case.value("device_time")
+            rows.append(Limited(case, counted, seconds, _moved(case), ceiling, fastest, bandwidth, peak, busy))
     return rows
 
 
