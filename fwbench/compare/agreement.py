@@ -207,7 +207,9 @@ def _moves(measurement: Measurement) -> bool:
 
 
 def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], second: Mapping[str, Any]) -> Agreement:
-    precision = _coarsest(one.workload.precision, first, second)
+    # The least exact of the workload's precision and those in which a user's own training steps compute.
+    precisions = [one.workload.precision, *(check.get("precision") for check in (first, second))]
+    precision: str = max((each for each in precisions if each in UNIT), key=UNIT.__getitem__)
     random = ["draws" in check for check in (first, second)]
     if any(random) and not all(random):
         return _alone(*((one, other) if random[0] else (other, one)))
@@ -245,25 +247,14 @@ def _tokens(first: Mapping[str, Any], second: Mapping[str, Any], difference: flo
     return sum(both > 2 * difference for both in sums), len(sums)
 
 
-def _coarsest(precision: str, *checks: Mapping[str, Any]) -> str:
-    """The least exact of a workload's precision and those in which a user's own training steps compute."""
-    named = [precision, *(check["precision"] for check in checks if check.get("precision") in UNIT)]
-    coarsest: str = max(named, key=UNIT.__getitem__)
-    return coarsest
-
-
 def _shared(one: Sketch, other: Sketch) -> tuple[Sketch, Sketch]:
     """Both sketches, reduced to the groups that both have."""
     names = tuple(name for name in one.names if name in other.names)
     first, second = (
-        Sketch(names, *(array[[sketch.names.index(name) for name in names]] for array in _arrays(sketch)))
-        for sketch in (one, other)
+        Sketch(names, sketch.slots[places], sketch.norms[places], sketch.moved[places])
+        for sketch, places in ((each, [each.names.index(name) for name in names]) for each in (one, other))
     )
     return first, second
-
-
-def _arrays(sketch: Sketch) -> tuple[NDArray[np.float32], ...]:
-    return sketch.slots, sketch.norms, sketch.moved
 
 
 def _alone_in(one: Measurement, other: Measurement, first: Sketch, second: Sketch) -> dict[str, None]:

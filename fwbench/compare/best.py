@@ -17,12 +17,7 @@ RUNS = 5
 
 @dataclass(frozen=True)
 class Earlier:
-    """One metric's value in an earlier run that nothing disturbed.
-
-    Attributes:
-        value: the geometric mean over the run's processes, in SI units.
-        where: the run, for readers.
-    """
+    """One metric's value in a run that nothing disturbed (its processes' geometric mean), and the run's name."""
 
     value: float
     where: str
@@ -30,13 +25,9 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Best:
-    """The best level of a series.
+    """The best level of a series: the median over its runs, so that one lucky run makes no level.
 
-    Attributes:
-        value: the median over its runs, so that one lucky run makes no level.
-        runs: the number of its runs.
-        where: its first run, for readers.
-        choices: the number of levels that it was chosen from.
+    It names its first run for readers, and knows the number of levels that it was chosen from.
     """
 
     value: float
@@ -46,11 +37,7 @@ class Best:
 
 
 def best(runs: Sequence[Earlier], direction: str, length: int = RUNS) -> Best | None:
-    """The best level of these runs, oldest first; None if there are too few for a level.
-
-    Args:
-        length: the number of runs in a level.
-    """
+    """The best level, of `length` runs in a row, of these runs, oldest first; None if there are too few for a level."""
     starts = range(len(runs) - length + 1)
     if not starts:
         return None

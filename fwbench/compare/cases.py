@@ -27,18 +27,13 @@ OPTIONS = ("weights", "optimizer", "accumulate", "remat", "plain", "call")
 FALLBACK_MARK = "(fallback)"
 
 
-def _training(m: Measurement) -> float | None:
-    """Seconds of all epochs after the first; None if there are none."""
-    epochs = m.training.get("epochs", ())[1:]
-    return sum(epoch["seconds"] for epoch in epochs) if epochs else None
-
-
 # Quantities that a table or a figure can show besides the metrics, each with its unit and its value for a process.
 DERIVED: Mapping[str, tuple[str, Callable[[Measurement], float | None]]] = {
     "peak_memory": ("B", lambda m: m.value(PEAK_MEMORY[m.workload.device])),
     "compiling": ("s", lambda m: m.compiling),
     "compilations": ("1", lambda m: m.program.compilations if m.program else None),
-    "training": ("s", _training),
+    # Seconds of all epochs after the first, if there are any.
+    "training": ("s", lambda m: sum(epoch["seconds"] for epoch in m.training.get("epochs", ())[1:]) or None),
 }
 
 
@@ -92,23 +87,19 @@ class Case:
     def surroundings(self, *, threads: bool = True) -> set[str]:
         """The surroundings of its processes that change a framework's numbers: variables and the number of CPUs.
 
-        They include settings that the network's own code has changed. Each is a JSON text, and equal ones count once.
-
-        Args:
-            threads: whether the numbers of threads and CPUs count.
+        They include settings that the network's own code has changed, and the numbers of threads and CPUs only if
+        `threads`. Each is a JSON text, and equal ones count once.
         """
         left_out = PLACES if threads else PLACES | {"OMP_NUM_THREADS"}
-        return {
-            json.dumps(
-                {
-                    **{n: v for n, v in m.settings.items() if n.startswith(RECORDED) and n not in left_out},
-                    **({"cpus": len(m.settings.get("cpus", ()))} if threads else {}),
-                    **{name: m.settings.get(name) for name in m.settings.get(CHANGED, ())},
-                },
-                sort_keys=True,
-            )
+        surroundings = (
+            {
+                **{n: v for n, v in m.settings.items() if n.startswith(RECORDED) and n not in left_out},
+                **({"cpus": len(m.settings.get("cpus", ()))} if threads else {}),
+                **{name: m.settings.get(name) for name in m.settings.get(CHANGED, ())},
+            }
             for m in self.measurements
-        }
+        )
+        return {json.dumps(each, sort_keys=True) for each in surroundings}
 
     @property
     def fallbacks(self) -> set[str]:
@@ -172,12 +163,7 @@ class OfCase:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One workload in several lanes.
-
-    Attributes:
-        workload: what the lanes have in common; its `lane` is empty.
-        lanes: the cases that have numbers, by lane.
-    """
+    """One workload, whose `lane` is empty, and the cases that have numbers for it, by lane."""
 
     workload: Workload
     lanes: Mapping[str, Case]
@@ -185,11 +171,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Setting:
-    """Records whose numbers may stand in one table: one machine, one profile, one version of each framework.
+    """Records whose numbers may stand in one table: one machine, one profile, one version of each lane's distributions.
 
-    Attributes:
-        versions: the distributions' versions, by lane.
-        cases: in the order in which they were measured, each seed by itself.
+    Their cases are in the order in which they were measured, each seed by itself.
     """
 
     machine: Machine | None
@@ -355,12 +339,8 @@ def title(lane: str) -> str:
 
 def short(lane: str, beside: Iterable[str]) -> str:
     """A lane's name, without its mode if no other of these lanes is of the same framework."""
-    name = _framework(lane)
-    return title(lane) if any(_framework(other) == name for other in beside if other != lane) else name
-
-
-def _framework(lane: str) -> str:
-    return title(lane).partition(" (")[0]
+    name, *others = (title(each).partition(" (")[0] for each in (lane, *(other for other in beside if other != lane)))
+    return title(lane) if name in others else name
 
 
 def in_words(mode: str) -> str:

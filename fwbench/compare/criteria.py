@@ -15,12 +15,7 @@ _SYNTAX = "METRIC:PERCENT%[+AMOUNT], as in latency:5% or peak_memory:2%+1MiB"
 
 @dataclass(frozen=True)
 class Threshold:
-    """The smallest change that counts.
-
-    Attributes:
-        share: of base.
-        amount: added to the share, in the metric's unit.
-    """
+    """The smallest change that counts: a share of base, and an amount in the metric's unit on top."""
 
     share: float
     amount: float = 0.0
@@ -124,11 +119,7 @@ def hidden(measurement: Measurement) -> bool:
 
 
 def parse(texts: Sequence[str], where: str) -> dict[str, Threshold]:
-    """Read thresholds from texts, by metric.
-
-    Args:
-        texts: each holds one threshold or several, separated by commas.
-        where: the source of the texts, for the error message.
+    """Read thresholds, by metric, from texts that hold one or several, separated by commas; `where` is their source.
 
     Raises:
         UserError: a text is not a threshold.

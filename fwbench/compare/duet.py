@@ -241,14 +241,14 @@ class Duet(Generic[Of]):
 
     def suspects(self) -> dict[tuple[Of, str], Suspect]:
         """The suspects of every screening that is over; exact metrics are never suspects, as one pair decides them."""
-        suspects = {}
         over = self.screening.keys() - self.failed.keys() - set(self.to_screen())
-        for workload, pairs in self.screening.items():
-            for metric in self._metrics(workload) if workload in over else ():
-                suspect = screen([p.differences[metric] for p in pairs], self.threshold(workload, metric, pairs))
-                if suspect:
-                    suspects[workload, metric] = suspect
-        return suspects
+        return {
+            (workload, metric): suspect
+            for workload, pairs in self.screening.items()
+            if workload in over
+            for metric in self._metrics(workload)
+            if (suspect := screen([p.differences[metric] for p in pairs], self.threshold(workload, metric, pairs)))
+        }
 
     def _fresh(self) -> dict[tuple[Of, str], list[float]]:
         """The differences in the fresh pairs of each open suspect that can still be decided.
@@ -279,27 +279,15 @@ class Duet(Generic[Of]):
         verdicts |= {metric: self._exact(workload, metric) for metric in self._metrics(workload, exact=True)}
         remarks = remarks_on(workload, pairs[0].described)
         if changes(remarks):
-            verdicts = {
-                metric: _of_changed(verdict, self.threshold(workload, metric, pairs))
-                for metric, verdict in verdicts.items()
-            }
+            for metric, verdict in verdicts.items():
+                verdicts[metric] = _of_changed(verdict, self.threshold(workload, metric, pairs))
         held = sum(pair.held for pair in pairs)
-        notes = (
-            _odd(workload, pairs),
-            _alike_sides(remarks, pairs[0].described),
-            f"in {held} of {len(pairs)} pairs processes were stopped, or a quota of CPUs held them back"
-            if held
-            else "",
-            _disturbed(self.disturbed[workload]),
-        )
-        return Comparison(
-            workload.fitted(pairs[-1].unfit),
-            min((verdict.kind for verdict in verdicts.values()), key=ORDER.index),
-            verdicts,
-            self.screening[workload],
-            self.confirmation[workload],
-            "; ".join(filter(None, notes)),
-        )
+        stopped = f"in {held} of {len(pairs)} pairs processes were stopped, or a quota of CPUs held them back"
+        same, disturbed = _alike_sides(remarks, pairs[0].described), _disturbed(self.disturbed[workload])
+        notes = (_odd(workload, pairs), same, stopped if held else "", disturbed)
+        kind = min((verdict.kind for verdict in verdicts.values()), key=ORDER.index)
+        fitted, note = workload.fitted(pairs[-1].unfit), "; ".join(filter(None, notes))
+        return Comparison(fitted, kind, verdicts, self.screening[workload], self.confirmation[workload], note)
 
     def _verdict(self, of: tuple[Of, str], suspects: Collection[tuple[Of, str]]) -> Verdict:
         workload, metric = of
@@ -322,12 +310,8 @@ class Duet(Generic[Of]):
     def _metrics(self, workload: Of, exact: bool = False) -> list[str]:
         """The metrics that every pair has and that no single pair decides, or, if `exact`, that each one does."""
         pairs = (*self.screening[workload], *self.confirmation[workload])
-        return [
-            metric
-            for metric in self.thresholds[workload]
-            if CRITERIA[metric].decided_by_one(workload.device) == exact
-            and all(metric in pair.differences for pair in pairs)
-        ]
+        shared = (metric for metric in self.thresholds[workload] if all(metric in each.differences for each in pairs))
+        return [metric for metric in shared if CRITERIA[metric].decided_by_one(workload.device) == exact]
 
     def _exact(self, workload: Of, metric: str) -> Verdict:
         pairs = self._pairs(workload)

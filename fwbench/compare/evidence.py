@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from scipy import stats
 
+from fwbench.compare.cases import grouped
 from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
@@ -64,13 +65,7 @@ class _Header(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Evidence:
-    """A file of suites.
-
-    Attributes:
-        header: its first line.
-        suites: each suite once.
-        faults: of damaged lines, which are left out.
-    """
+    """A file of suites: its first line, each suite once, and the faults of damaged lines, which are left out."""
 
     header: Mapping[str, Any]
     suites: Suites
@@ -132,20 +127,14 @@ def rates(suites: Suites, fails: Judge) -> dict[float, tuple[int, int]]:
     Without a slowdown a case is a suite, which fails if any of its benchmarks does. With one, a case is a benchmark
     that was slowed down.
     """
-    counts: dict[float, tuple[int, int]] = {}
-
-    def count(planted: float, hit: bool) -> None:
-        hits, cases = counts.get(planted, (0, 0))
-        counts[planted] = (hits + hit, cases + 1)
-
+    cases: list[tuple[float, bool]] = []
     for suite in suites:
-        if not suite["slowdown"]:
-            count(0.0, any(fails(benchmark) for benchmark in suite["benchmarks"]))
-            continue
-        for benchmark in suite["benchmarks"]:
-            if benchmark["planted"]:
-                count(benchmark["planted"], fails(benchmark))
-    return counts
+        if suite["slowdown"]:
+            cases += [(each["planted"], fails(each)) for each in suite["benchmarks"] if each["planted"]]
+        else:
+            cases.append((0.0, any(map(fails, suite["benchmarks"]))))
+    by_slowdown = grouped(cases, lambda case: case[0])
+    return {slowdown: (sum(hit for _, hit in of), len(of)) for slowdown, of in by_slowdown.items()}
 
 
 def report(evidence: Evidence) -> list[str]:
@@ -155,11 +144,8 @@ def report(evidence: Evidence) -> list[str]:
     if not suites:
         return ["No suite is done yet.", *faults]
     planted = sorted({suite["slowdown"] for suite in suites if suite["slowdown"]})
-    kinds: dict[str, Suites] = {
-        "all": suites,
-        "quiet": [suite for suite in suites if not suite["loaded"]],
-        "loaded": [suite for suite in suites if suite["loaded"]],
-    }
+    quiet, loaded = ([suite for suite in suites if suite["loaded"] == under_load] for under_load in (False, True))
+    kinds: dict[str, Suites] = {"all": suites, "quiet": quiet, "loaded": loaded}
     judged: list[tuple[str, str, Judge]] = [
         *(("duet", kind, lambda benchmark: bool(benchmark["kind"] == "regressed")) for kind in kinds),
         *((name, "all", _of_rounds(rule)) for name, rule in RULES.items()),
@@ -221,10 +207,9 @@ def state(machine: Machine, path: Path = SELFTEST) -> float:
     quiet = [suite for suite in evidence.suites if not suite["loaded"] and (suite.get("other_load") or 0.0) <= limit]
     if len(quiet) < _QUIET:
         return UNTESTED
-    levels: dict[str, list[float]] = {}
-    for suite in quiet:
-        for benchmark in suite["benchmarks"]:
-            processes = [math.log(statistics.median(pair["base"])) for pair in benchmark["rounds"]]
-            if processes:
-                levels.setdefault(benchmark["id"], []).append(statistics.fmean(processes))
-    return max((statistics.stdev(means) for means in levels.values() if len(means) > 1), default=UNTESTED)
+    benchmarks = (benchmark for suite in quiet for benchmark in suite["benchmarks"] if benchmark["rounds"])
+    levels = [
+        [statistics.fmean(math.log(statistics.median(pair["base"])) for pair in each["rounds"]) for each in of]
+        for of in grouped(benchmarks, lambda benchmark: benchmark["id"]).values()
+    ]
+    return max((statistics.stdev(means) for means in levels if len(means) > 1), default=UNTESTED)

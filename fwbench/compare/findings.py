@@ -118,13 +118,10 @@ class Outcome:
     @property
     def counts(self) -> Mapping[Kind, int]:
         """The number of benchmarks by each one's gravest kind of finding, the gravest kind first."""
-        gravest: dict[str, int] = {}
-        for finding in self.findings:
-            if finding.kind not in BESIDE and finding.benchmark != ALL:
-                rank = ORDER.index(finding.kind)
-                gravest[finding.benchmark] = min(rank, gravest.get(finding.benchmark, rank))
-        counts = Counter(gravest.values())
-        return {ORDER[rank]: counts[rank] for rank in sorted(counts)}
+        judged = (each for each in self.findings if each.kind not in BESIDE and each.benchmark != ALL)
+        ordered = sorted(judged, key=lambda finding: -ORDER.index(finding.kind))
+        counts = Counter({finding.benchmark: finding.kind for finding in ordered}.values())
+        return {kind: counts[kind] for kind in ORDER if kind in counts}
 
     def reason(self, exit_code: int) -> str:
         """A phrase with the reason for the exit code of a run that made this comparison."""

@@ -13,13 +13,9 @@ from fwbench.record.storage import Record
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark of one record.
+    """A benchmark of one record, with its values by metric, one for each process, and the test that measured it.
 
-    Attributes:
-        name: its workload's id; a plain benchmark's full name.
-        values: by metric, one for each process.
-        measurement: None for a plain benchmark.
-        test: that measured it, if known.
+    It is named by its workload's id; a plain benchmark by its full name, and has no measurement.
     """
 
     name: str
@@ -82,16 +78,12 @@ def benchmarks(record: Record) -> dict[str, Benchmark]:
 def without_repeats(record: Record) -> list[Measurement]:
     """The measurements with numbers, except batches that were halved to one that the run has measured anyhow."""
     measured = [m for m in record.measurements if not m.failure]
-    others = [(m.workload.id, m.unfit) for m in measured]
-    return [
-        m
-        for place, m in enumerate(measured)
-        if not m.unfit
-        or not any(
-            name == m.workload.id and (not unfit or (unfit != m.unfit and at < place))
-            for at, (name, unfit) in enumerate(others)
-        )
-    ]
+    kept = []
+    for place, m in enumerate(measured):
+        same = ((at, other.unfit) for at, other in enumerate(measured) if other.workload.id == m.workload.id)
+        if not m.unfit or not any(not unfit or (unfit != m.unfit and at < place) for at, unfit in same):
+            kept.append(m)
+    return kept
 
 
 def measured_twice(record: Record) -> set[str]:
@@ -115,11 +107,7 @@ def matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> lis
 
 
 def nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark], of_duet: Sequence[bool]) -> str:
-    """The reason why two records have no benchmark in common, in a clause.
-
-    Args:
-        of_duet: whether each is the journal of a duet.
-    """
+    """The reason why two records have no benchmark in common; `of_duet`: whether each is the journal of a duet."""
     if not base or not head:
         holds = "pairs of a duet, which its own run has compared" if of_duet[bool(base)] else "no measured benchmark"
         return f"{'this run' if base else 'the baseline'} holds {holds}"

@@ -20,13 +20,10 @@ Of = TypeVar("Of", Workload, PlainTest)
 
 @dataclass(frozen=True)
 class Fault:
-    """The failure that left a side without numbers.
+    """The failure that left `base` or `head` without numbers, or both `here` if the GPU was disturbed too often.
 
-    Attributes:
-        side: `base` or `head`; `here` if lanes take turns, or if the GPU was disturbed too often.
-        title: of the side, for readers.
-        failure: of kind `unavailable` if the side cannot run the workload.
-        lost: whether head cannot run the workload, or has no such model, but base can.
+    Its kind is `unavailable` if the side cannot run the workload. It is lost if head cannot run it, or has no such
+    model, but base can.
     """
 
     side: str

@@ -39,11 +39,9 @@ _DERIVED = "derived"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence for or against two lanes computing the same function.
+    """Evidence for or against two lanes computing the same function, in one of the words that `WORDS` explains.
 
     Attributes:
-        word: `proved` (in float64, with these versions, in the mode that was timed), `checked` (this run's results
-            agree), `different` (they do not), or `unchecked`.
         detail: half a sentence: what agrees or differs and by how much, or why the run's check says nothing.
         stale: why no proof holds for what was measured; empty if one does.
     """
@@ -90,7 +88,9 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
     proofs = _proof(one), _proof(other)
     if _one_framework(one, other):
         return "a proof compares two frameworks, and these lanes are of one", False
-    unproved = [proof for proof in proofs if not _holds(proof, one.workload.mode)]
+    # A proof that fails only in training holds for inference.
+    held = "training_alone" if one.workload.mode == "inference" else ""
+    unproved = [proof for proof in proofs if proof.get("state") not in _HOLDS and not proof.get(held)]
     # A proof that failed in float64 comes first: the other lane's state does not outweigh it.
     for proof in sorted(unproved, key=lambda proof: proof.get("state") != "failed"):
         return proof.get("reason") or "it has never been proved", proof.get("state") == "failed"
@@ -103,19 +103,8 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
     return "", False
 
 
-def _holds(proof: Mapping[str, Any], mode: str) -> bool:
-    """True if a proof holds for what a mode computes; one that fails only in training holds for inference."""
-    return proof.get("state") in _HOLDS or (mode == "inference" and bool(proof.get("training_alone")))
-
-
 def _one_framework(one: Case, other: Case) -> bool:
     return len({_proof(case).get("framework", case.workload.lane) for case in (one, other)}) == 1
-
-
-def _provable(one: Case, other: Case) -> bool:
-    """True if `fwbench prove` can compare two lanes: each has a framework of its own, and a network."""
-    states = {_proof(case).get("state") for case in (one, other)}
-    return not _one_framework(one, other) and not states & {_DERIVED, "alone"}
 
 
 def _proof(case: Case) -> Mapping[str, Any]:
@@ -127,8 +116,7 @@ def _proof(case: Case) -> Mapping[str, Any]:
 def apart(one: Case, other: Case, *, threads: bool = True) -> str:
     """The text that replaces the ratio of two lanes that must not be compared; empty if they may be.
 
-    Args:
-        threads: whether both must have had the same numbers of threads and CPUs.
+    Both must have had the same numbers of threads and CPUs if `threads`.
     """
     digests: list[dict[tuple[int, str], object]] = [
         {_start(m): m.parity.get("weights") for m in case.measurements} for case in (one, other)
@@ -164,7 +152,9 @@ def doubts(given: Iterable[Case]) -> list[str]:
     for one, other in _pairs(given):
         lanes, model = f"{one.workload.lane} and {other.workload.lane}", one.workload.model
         why, shown = apart(one, other), evidence(one, other)
-        can_prove = _provable(one, other)
+        # `fwbench prove` compares lanes that each have a framework of their own, and a network.
+        states = {_proof(case).get("state") for case in (one, other)}
+        can_prove = not _one_framework(one, other) and states.isdisjoint((_DERIVED, "alone"))
         if why in _WRONG:
             lists = f"; `fwbench prove {shlex.quote(model)}` lists them" if why == OTHER_WEIGHTS and can_prove else ""
             wrong[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared{lists}"] = None
@@ -218,10 +208,7 @@ def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:
 
 def _command(models: Collection[str], given: Iterable[Case]) -> str:
     """The command that proves models, with the interpreters that `--fwbench-python` named when they were measured."""
-    pythons = dict.fromkeys(
-        f"{proof['framework']}={proof['python']}"
-        for case in given
-        if case.workload.model in models and (proof := _proof(case)).get("python")
-    )
+    proofs = (_proof(case) for case in given if case.workload.model in models)
+    pythons = dict.fromkeys(f"{proof['framework']}={proof['python']}" for proof in proofs if proof.get("python"))
     options = itertools.chain.from_iterable(("--python", python) for python in pythons)
     return shlex.join(["fwbench", "prove", *models, *options])

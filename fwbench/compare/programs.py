@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.text import change
+
+_Figure = TypeVar("_Figure")
 
 _BARRIER = "optimization_barrier"
 _NAMED = 8  # the most kinds of operators in a sentence; the records have the rest
@@ -17,11 +19,9 @@ _COUNTS = {"libraries": "calls of", "precisions": "products in"}
 
 @dataclass(frozen=True)
 class Remark:
-    """One thing to say of two programs: a difference, or that there is none.
+    """One thing to say of two programs, with the figures: a difference, or that there is none.
 
-    Attributes:
-        sentence: what a reader must know, with the figures.
-        changed: whether a gate over programs must fail until somebody has renewed the baseline.
+    If it is `changed`, a gate over programs must fail until somebody has renewed the baseline.
     """
 
     kind: Literal[
@@ -50,24 +50,18 @@ def compare(base: Fingerprint, head: Fingerprint, device: str) -> tuple[Remark, 
         device: that compiles it. On a GPU compilers choose by measuring, so their figures for one program may change.
             A program for a GPU that is not here is compiled by the CPU, and nothing is measured.
     """
-    if base.digest is None or head.digest is None:
-        return (_untold(base, head),)
+    if head.digest is None:
+        return (Remark("untold", f"no program to compare: {head.absent['digest']}", changed=base.digest is not None),)
+    if base.digest is None:
+        return (Remark("untold", f"the baseline has no program: {base.absent['digest']}", changed=False),)
     if base.form != head.form:
         return (Remark("form", f"the baseline's program is described in {base.form}, this one in {head.form}"),)
     return (
         *_recompiles(base, head),
         *_dtypes(base.dtypes or {}, head.dtypes or {}),
-        *_donation(base, head),
-        *_barrier(base.operators or {}, head.operators or {}),
-        *_graph_breaks(base, head),
+        *_counts(base, head),
         _same(base, head, device) if base.digest == head.digest else _program(base, head),
     )
-
-
-def _untold(base: Fingerprint, head: Fingerprint) -> Remark:
-    if head.digest is None:
-        return Remark("untold", f"no program to compare: {head.absent['digest']}", changed=base.digest is not None)
-    return Remark("untold", f"the baseline has no program: {base.absent['digest']}", changed=False)
 
 
 def _recompiles(base: Fingerprint, head: Fingerprint) -> Iterator[Remark]:
@@ -91,30 +85,28 @@ def _dtypes(base: Mapping[str, Mapping[str, int]], head: Mapping[str, Mapping[st
         yield Remark("dtype", f"{dtype} is gone")
 
 
-def _donation(base: Fingerprint, head: Fingerprint) -> Iterator[Remark]:
-    if base.aliased is None or head.aliased is None or base.aliased == head.aliased:
-        return
-    dropped = base.aliased - head.aliased
-    what = f"{_count(abs(dropped), 'argument')} {'fewer' if dropped > 0 else 'more'}"
-    why = ": a donation was dropped, so what was written in place is now copied" if dropped > 0 else ""
-    yield Remark("donation", f"{what} whose buffer an output takes over ({base.aliased} -> {head.aliased}){why}")
-
-
-def _barrier(base: Mapping[str, int], head: Mapping[str, int]) -> Iterator[Remark]:
-    lost = base.get(_BARRIER, 0) - head.get(_BARRIER, 0)
+def _counts(base: Fingerprint, head: Fingerprint) -> Iterator[Remark]:
+    """Yield remarks on the numbers of donated buffers, fusion barriers and graph breaks."""
+    for before, now in _known(base.aliased, head.aliased):
+        fewer, why = "more", ""
+        if before > now:
+            fewer, why = "fewer", ": a donation was dropped, so what was written in place is now copied"
+        what = f"{_count(abs(before - now), 'argument')} {fewer} whose buffer an output takes over"
+        yield Remark("donation", f"{what} ({before} -> {now}){why}")
+    lost = (base.operators or {}).get(_BARRIER, 0) - (head.operators or {}).get(_BARRIER, 0)
     if lost > 0:
-        yield Remark(
-            "barrier", f"{_count(lost, 'fusion barrier')} lost ({_BARRIER}): the compiler may merge and move across it"
-        )
+        barriers = f"{_count(lost, 'fusion barrier')} lost ({_BARRIER})"
+        yield Remark("barrier", f"{barriers}: the compiler may merge and move across it")
     elif lost < 0:
         yield Remark("barrier", f"{_count(-lost, 'new fusion barrier')} ({_BARRIER})")
+    for before, now in _known(base.graph_breaks, head.graph_breaks):
+        yield Remark("graph_breaks", f"{_count(now, 'graph break')}, where the baseline has {before}")
 
 
-def _graph_breaks(base: Fingerprint, head: Fingerprint) -> Iterator[Remark]:
-    if base.graph_breaks is not None and head.graph_breaks is not None and base.graph_breaks != head.graph_breaks:
-        yield Remark(
-            "graph_breaks", f"{_count(head.graph_breaks, 'graph break')}, where the baseline has {base.graph_breaks}"
-        )
+def _known(before: _Figure | None, now: _Figure | None) -> Iterator[tuple[_Figure, _Figure]]:
+    """Yield a figure of both programs if it is known of both and differs."""
+    if before is not None and now is not None and before != now:
+        yield before, now
 
 
 def _program(base: Fingerprint, head: Fingerprint) -> Remark:
@@ -133,18 +125,16 @@ def _program(base: Fingerprint, head: Fingerprint) -> Remark:
 
 def _same(base: Fingerprint, head: Fingerprint, device: str) -> Remark:
     facts, by = ", ".join(_facts(base, head)), _by(base, head)
+    changed = bool(facts) and device == "cpu"
     if base.processor != head.processor:
         other = f"same program, other processor ({base.processor} -> {head.processor})"
         return Remark("compiler", f"{other}: {facts}" if facts else other, changed=False)
     if by:
-        return Remark(
-            "compiler",
-            f"same program, other compiler versions ({by}): {facts or 'made the same of it'}",
-            bool(facts) and device == "cpu",
-        )
+        other = f"same program, other compiler versions ({by}): {facts or 'made the same of it'}"
+        return Remark("compiler", other, changed)
     if facts:
         why = "compare its settings" if device == "cpu" else "on a GPU the compiler chooses by measuring"
-        return Remark("compiler", f"same program, same compiler versions, but {facts}: {why}", device == "cpu")
+        return Remark("compiler", f"same program, same compiler versions, but {facts}: {why}", changed)
     return Remark("same", "same program, same compiler: a difference in time is the machine's", changed=False)
 
 
@@ -152,14 +142,11 @@ def _facts(base: Fingerprint, head: Fingerprint) -> list[str]:
     """The compiler's figures that changed."""
     facts = []
     for name, title in _SIZES.items():
-        before, now = getattr(base, name), getattr(head, name)
-        if before is not None and now is not None and before != now:
+        for before, now in _known(getattr(base, name), getattr(head, name)):
             facts.append(_change(title, before, now) + (_parts(base, head) if name == "memory" else ""))
-    if base.fusions is not None and head.fusions is not None and base.fusions != head.fusions:
-        facts.append(f"fusions {base.fusions} -> {head.fusions}")
+    facts += [f"fusions {before} -> {now}" for before, now in _known(base.fusions, head.fusions)]
     for name, title in _COUNTS.items():
-        before, now = getattr(base, name), getattr(head, name)
-        if before is not None and now is not None:
+        for before, now in _known(getattr(base, name), getattr(head, name)):
             facts += [f"{title} {each} {old} -> {new}" for each, old, new in _different(before, now)]
     return facts
 
@@ -186,11 +173,8 @@ def _different(base: Mapping[str, float], head: Mapping[str, float]) -> list[tup
 def _by(base: Fingerprint, head: Fingerprint) -> str:
     """The compiler versions and flags that differ, in words."""
     before, now = base.compiler or {}, head.compiler or {}
-    return ", ".join(
-        f"{name} {before.get(name) or 'none'} -> {now.get(name) or 'none'}"
-        for name in dict.fromkeys((*before, *now))
-        if before.get(name, "") != now.get(name, "")
-    )
+    names = (name for name in dict.fromkeys((*before, *now)) if before.get(name, "") != now.get(name, ""))
+    return ", ".join(f"{name} {before.get(name) or 'none'} -> {now.get(name) or 'none'}" for name in names)
 
 
 def _count(number: int, what: str) -> str:

@@ -11,7 +11,7 @@ from fwbench.compare.agreement import of_sides
 from fwbench.compare.best import Earlier
 from fwbench.compare.criteria import CRITERIA, PAIRED, Threshold, by_metric, hidden
 from fwbench.compare.differences import differences, in_words, mismatches, other_cpu, versions_that_differ
-from fwbench.compare.findings import ALL, Finding, Outcome, Verdict
+from fwbench.compare.findings import ALL, Finding, Kind, Outcome, Verdict
 from fwbench.compare.matching import (
     Benchmark,
     benchmarks,
@@ -25,7 +25,7 @@ from fwbench.compare.matching import (
 from fwbench.compare.testing import OF_STATE, UNTESTED, Compared, Disturbed, level, verdicts
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import Cause, disturbances, lengthening
-from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.measurement import Measurement
 from fwbench.record.storage import Record
 from fwbench.record.workload import FIELDS
 
@@ -87,7 +87,9 @@ def compare(
             cases += tested
     findings += _findings(cases)
     known = {*(before.name for before, _ in pairs), *failed, *left_out, *damaged}
-    findings += _missing((side for side in theirs.values() if not known & {side.name, side.asked}), failures)
+    for name in (side.name for side in theirs.values() if not known & {side.name, side.asked}):
+        why = f"not available here: {failures[name].message}" if name in failures else "not measured"
+        findings.append(Finding(name, "missing", note=f"in the baseline, {why}"))
     compared = {*(now.name for _, now in pairs), *damaged}
     findings += [Finding(name, "new", note="not in the baseline") for name in ours if name not in compared]
     notes = [f"{record.path}: {note}" for record in (base, head) for note in record.notes]
@@ -104,18 +106,9 @@ def _in_vain(thresholds: Iterable[str], cases: Sequence[Compared]) -> Iterator[s
 
 def _damaged(base: Record, head: Record, left_out: frozenset[str]) -> dict[str, str]:
     """The benchmarks that are damaged in either record, each with a sentence on the record and the fault."""
-    return {
-        benchmark.name: f"{side} holds it, but damaged: {benchmark.fault}"
-        for side, record in (("the baseline", base), ("this run", head))
-        for benchmark in record.damaged
-        if benchmark.name not in left_out
-    }
-
-
-def _missing(benchmarks: Iterable[Benchmark], failures: Mapping[str, Failure]) -> Iterator[Finding]:
-    for name in (benchmark.name for benchmark in benchmarks):
-        why = f"not available here: {failures[name].message}" if name in failures else "not measured"
-        yield Finding(name, "missing", note=f"in the baseline, {why}")
+    sides = (("the baseline", base), ("this run", head))
+    damaged = ((side, each) for side, record in sides for each in record.damaged if each.name not in left_out)
+    return {each.name: f"{side} holds it, but damaged: {each.fault}" for side, each in damaged}
 
 
 def _paired(
@@ -162,7 +155,9 @@ def _by_workload(earlier: Sequence[Record], machine: Machine | None) -> dict[str
     series: dict[str, list[tuple[Measurement, str]]] = {}
     for record in distinct(earlier):
         if not mismatches(record.machine, machine):
-            twice, where = measured_twice(record), _told_of(record)
+            commit = str(record.commit.get("id") or "")[:10]
+            where = f"{record.made:%Y-%m-%d %H:%M}{f' (commit {commit})' if commit else ''}"
+            twice = measured_twice(record)
             for m in without_repeats(record):
                 if m.workload.id not in twice:
                     series.setdefault(m.workload.id, []).append((m, where))
@@ -189,17 +184,11 @@ def _earlier(case: Compared, series: Sequence[tuple[Measurement, str]]) -> list[
     if case.exact and not CRITERIA[case.metric].exact:
         # A record against itself.
         return []
-    levels = []
-    for m, where in series:
-        of_processes = by_metric(m).get(case.metric)
-        if of_processes and (case.metric not in OF_STATE or lengthening([m]) == 1):
-            levels.append(Earlier(math.exp(level(of_processes[: len(case.head)])), where))
-    return levels
-
-
-def _told_of(record: Record) -> str:
-    commit = str(record.commit.get("id") or "")[:10]
-    return f"{record.made:%Y-%m-%d %H:%M}{f' (commit {commit})' if commit else ''}"
+    return [
+        Earlier(math.exp(level(of_processes[: len(case.head)])), where)
+        for m, where in series
+        if (of_processes := by_metric(m).get(case.metric)) and (case.metric not in OF_STATE or lengthening([m]) == 1)
+    ]
 
 
 def _disturbed(base: Benchmark, head: Benchmark) -> Disturbed:
@@ -229,11 +218,8 @@ def _findings(cases: Sequence[Compared]) -> list[Finding]:
     findings = [(case, _finding(case, verdict)) for case, verdict in zip(cases, verdicts(cases), strict=True)]
     # Against the best level only a regression counts; it then replaces the finding against the baseline.
     worse = {(f.benchmark, f.metric): f for case, f in findings if case.best and f.kind == "regressed"}
-    return [
-        finding if finding.kind == "regressed" else worse.get((finding.benchmark, finding.metric), finding)
-        for case, finding in findings
-        if not case.best
-    ]
+    beside = (finding for case, finding in findings if not case.best)
+    return [f if f.kind == "regressed" else worse.get((f.benchmark, f.metric), f) for f in beside]
 
 
 def _finding(case: Compared, verdict: Verdict) -> Finding:
@@ -244,17 +230,10 @@ def _finding(case: Compared, verdict: Verdict) -> Finding:
         else ""
     )
     notes = {"regressed": "; ".join(filter(None, (beside, happened, case.program))), "inconclusive": _unsure(case)}
-    return Finding(
-        case.name,
-        # A gate that cannot tell load from a slowdown by this factor has compared nothing.
-        "incomparable" if verdict.kind == "inconclusive" and case.grave else verdict.kind,
-        case.metric,
-        math.exp(level(case.base)),
-        math.exp(level(case.head)),
-        _replicates(case),
-        verdict,
-        notes.get(verdict.kind, ""),
-    )
+    # A gate that cannot tell load from a slowdown by this factor has compared nothing.
+    kind: Kind = "incomparable" if verdict.kind == "inconclusive" and case.grave else verdict.kind
+    base, head, note = math.exp(level(case.base)), math.exp(level(case.head)), notes.get(verdict.kind, "")
+    return Finding(case.name, kind, case.metric, base, head, _replicates(case), verdict, note)
 
 
 def _replicates(case: Compared) -> str:
@@ -280,24 +259,17 @@ def _unsure(case: Compared) -> str:
 
 def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
     """A sentence on each framework version that differs, which is allowed and often the object of a comparison."""
-    differing = {
-        f"{name} {before} in the baseline, {now} here"
-        for base, head in pairs
-        if base.measurement and head.measurement
-        for name, (before, now) in versions_that_differ(base.measurement.versions, head.measurement.versions).items()
-    }
-    return sorted(differing)
+    sides = ((base.measurement, head.measurement) for base, head in pairs)
+    differing = (versions_that_differ(base.versions, head.versions).items() for base, head in sides if base and head)
+    return sorted({f"{name} {old} in the baseline, {new} here" for of in differing for name, (old, new) in of})
 
 
 def _cause(
     base: Record, head: Record, pairs: Iterable[tuple[Benchmark, Benchmark]], findings: Iterable[Finding]
 ) -> Iterator[str]:
     """Yield the command that searches for the worst regression's cause, if the baseline records what it was made of."""
-    sides = {
-        now.name: (before.measurement, now.measurement)
-        for before, now in pairs
-        if before.measurement and now.measurement and now.measurement.workload.takes_turns
-    }
+    of_both = ((now.name, before.measurement, now.measurement) for before, now in pairs)
+    sides = {name: (old, new) for name, old, new in of_both if old and new and new.workload.takes_turns}
     # Pairs play no calls back to back, but a cause that lowers the throughput also lengthens calls.
     worse = [
         (abs(math.log(finding.verdict.ratio)), finding.benchmark, metric)

@@ -8,7 +8,6 @@ neighbouring calls together, both sides of a pair alike, and makes calls wait, n
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -46,23 +45,11 @@ _MOVED, _MOVING = 0.02, 0.75
 
 _SIDES = ("base", "head")
 
+# Nothing lies above this limit.
+_ONE_SPEED = math.inf, 0.0
+
 # Seconds; less than any clock resolves.
 _TICK = 1e-12
-
-
-@dataclass(frozen=True)
-class _Speeds:
-    """Two speeds.
-
-    Attributes:
-        fast: the logarithm of the seconds of the faster one.
-        limit: a logarithm between the two.
-        apart: the logarithm of their ratio.
-    """
-
-    fast: float
-    limit: float
-    apart: float
 
 
 def remark(pairs: Sequence[Pair]) -> str:
@@ -94,13 +81,10 @@ def _moving(processes: Sequence[NDArray[np.float64]]) -> str:
 def _by_call(processes: Sequence[NDArray[np.float64]], computed: Sequence[float]) -> str:
     # From call to call, as a machine that becomes slow or fast moves all calls that follow.
     changes = np.concatenate([np.empty(0), *(np.abs(np.diff(calls)) for calls in processes)])
-    more, less, size = max(
-        (
-            (_between(changes, 0.8 * size, 1.2 * size), _between(changes, 0.4 * size, 0.8 * size), size)
-            for size in _SIZES
-        ),
-        key=lambda found: found[0] - found[1],
+    counts = (
+        (_between(changes, 0.8 * size, 1.2 * size), _between(changes, 0.4 * size, 0.8 * size), size) for size in _SIZES
     )
+    more, less, size = max(counts, key=lambda found: found[0] - found[1])
     if more < max(1, _CHANGING * len(changes), 2 * less) or more - less < _SURE * math.sqrt(more + less):
         return ""
     changing, apart = more / len(changes), float(size)
@@ -133,36 +117,32 @@ def _by_level(computed: Sequence[float]) -> str:
     """The distance of two speeds between which processes of both sides are divided; empty if there are none."""
     sides = np.reshape(computed, (-1, len(_SIDES)))
     levels = sides[~np.isnan(sides).any(axis=1)].ravel()
-    speeds = _two_speeds(levels)
-    if speeds is None:
-        return ""
-    base, head = (levels[side::2] > speeds.limit for side in (0, 1))
+    limit, apart = _two_speeds(levels)
+    base, head = (levels[side::2] > limit for side in (0, 1))
     # A change would give each side one speed, and a spell of load would give each pair one.
     divided = 0 < base.sum() < len(base) and 0 < head.sum() < len(head) and (base != head).mean() >= _PARTED
-    return _shown(speeds.apart) if divided else ""
+    return _shown(apart) if divided else ""
 
 
 def _by_difference(differences: Sequence[float]) -> str:
     """The same, where the machine itself is slow in spells: these slow both sides of a pair alike."""
     known = np.array([each for each in differences if not math.isnan(each)])
-    speeds = _two_speeds(np.abs(known)) if len(known) >= _PAIRS else None
-    if speeds is None:
-        return ""
-    far = known[np.abs(known) > speeds.limit]
+    limit, apart = _two_speeds(np.abs(known)) if len(known) >= _PAIRS else _ONE_SPEED
+    far = known[np.abs(known) > limit]
     # A change has one direction.
-    return _shown(speeds.apart) if (far > 0).any() and (far < 0).any() else ""
+    return _shown(apart) if (far > 0).any() and (far < 0).any() else ""
 
 
 def _shown(apart: float) -> str:
     return change(math.exp(apart), "{:.0%}".format)
 
 
-def _two_speeds(values: NDArray[np.float64]) -> _Speeds | None:
-    """The two speeds of calls or processes, from logarithms of seconds; None if they have one, or are too few."""
+def _two_speeds(values: NDArray[np.float64]) -> tuple[float, float]:
+    """A limit between two speeds and their distance, of logarithms; `_ONE_SPEED` if there is one, or too few values."""
     ordered = np.sort(values)[: len(values) - int(_OUTLIERS * len(values))]
     fewest = math.ceil(_SHARE * len(ordered))
     if len(ordered) < _FEWEST:
-        return None
+        return _ONE_SPEED
     # Where the means of both parts explain most of the squares. Values are near zero, as sums lose digits elsewhere.
     near = ordered - ordered.mean()
     counts = np.arange(fewest, len(near) - fewest + 1)
@@ -173,5 +153,5 @@ def _two_speeds(values: NDArray[np.float64]) -> _Speeds | None:
     squares = sum(float(((part - part.mean()) ** 2).sum()) for part in (fast, slow))
     deviation = math.sqrt(squares / (len(ordered) - 2))
     if apart < max(_DISTANCE, _DEVIATIONS * deviation):
-        return None
-    return _Speeds(float(fast.mean()), float(fast[-1] + slow[0]) / 2, apart)
+        return _ONE_SPEED
+    return float(fast[-1] + slow[0]) / 2, apart

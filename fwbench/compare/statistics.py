@@ -77,12 +77,9 @@ RULE = (
 
 @dataclass(frozen=True)
 class Suspect:
-    """A change of which screening suspects a benchmark.
+    """A change of which screening suspects a benchmark, and the differences that made it a suspect.
 
-    Attributes:
-        direction: 1 if head seems worse, -1 if better.
-        threshold: the smallest change that counts for the benchmark.
-        screened: the differences that made it a suspect.
+    Its direction is 1 if head seems worse, and -1 if better; the threshold is the smallest change that counts.
     """
 
     direction: int
@@ -96,10 +93,9 @@ def estimate(differences: Sequence[float]) -> float:
 
 
 def interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
-    """The exact interval that belongs to the signed-rank test (Hollander and Wolfe, section 3.3).
+    """The exact interval that belongs to the signed-rank test (Hollander and Wolfe, section 3.3), and its confidence.
 
-    Returns:
-        Lower end, upper end, and its confidence, which with few pairs is less than was asked for.
+    With few pairs the confidence is less than was asked for.
     """
     walsh = np.sort(_walsh(differences))
     below = _signed_rank_cdf(len(differences))
@@ -174,9 +170,6 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: s
 
     If the change's standard error exceeds the threshold, a change of two and a half thresholds looks like none with a
     chance of one in fourteen or more.
-
-    Args:
-        ended: why no further pair was played, as in `Verdict.ended`.
     """
     if _error(differences) <= math.log1p(threshold):
         return _verdict("unchanged", differences, ended)
@@ -218,14 +211,7 @@ def unfinished(differences: Sequence[float]) -> Verdict:
 
 
 class Confirmation(Generic[Name]):
-    """The second stage: fresh pairs of the suspects, judged together.
-
-    Args:
-        suspects: by name.
-
-    Attributes:
-        verdicts: on the suspects that are decided.
-    """
+    """The second stage: fresh pairs of the suspects, judged together; its `verdicts` are on those that are decided."""
 
     def __init__(self, suspects: Mapping[Name, Suspect]) -> None:
         self.verdicts: dict[Name, Verdict] = {}
@@ -251,7 +237,8 @@ class Confirmation(Generic[Name]):
             for name, change in changes.items()
             if change > math.log1p(self._suspects[name].threshold)
         }
-        fallen = holm({name: chances.get(name, 0.0 if self._is_confirmed(name) else 1.0) for name in self._suspects})
+        confirmed = [name for name, verdict in self.verdicts.items() if verdict.kind in ("regressed", "improved")]
+        fallen = holm({name: chances.get(name, 0.0 if name in confirmed else 1.0) for name in self._suspects})
         for name, pairs in looked.items():
             suspect = self._suspects[name]
             if name in fallen:
@@ -269,9 +256,6 @@ class Confirmation(Generic[Name]):
         suspect = self._suspects[name]
         fresh, before = ([suspect.direction * d for d in pairs] for pairs in (differences, suspect.screened))
         return min(1.0, 1 / max(evidence(fresh, before, suspect.threshold)))
-
-    def _is_confirmed(self, name: Name) -> bool:
-        return name in self.verdicts and self.verdicts[name].kind in ("regressed", "improved")
 
 
 def _verdict(kind: Decision, pairs: Sequence[float], ended: str, p: float | None = None, note: str = "") -> Verdict:

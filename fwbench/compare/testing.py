@@ -36,13 +36,7 @@ _BEYOND_DISPUTE = 2.0
 
 @dataclass(frozen=True)
 class Disturbed:
-    """The disturbances of the two sides.
-
-    Attributes:
-        base, head: the most by which they can have made each side worse, a logarithm.
-        happened: what they were, in words.
-        steps: what to do about them.
-    """
+    """The most by which disturbances can have made each side worse, a logarithm; what happened, and what to do."""
 
     base: float = 0.0
     head: float = 0.0
@@ -176,14 +170,8 @@ def _verdict(case: Compared, p: float | None, significant: bool) -> Verdict:
         kind = "inconclusive"
     sign = 1 if CRITERIA[case.metric].direction == "lower" else -1
     low, high = sorted(math.exp(sign * end) for end in interval)
-    return Verdict(
-        kind,
-        math.exp(sign * difference),
-        (low, high),
-        1.0 if case.exact else _CONFIDENCE,
-        min(len(case.base), len(case.head)),
-        p,
-    )
+    confidence, pairs = 1.0 if case.exact else _CONFIDENCE, min(len(case.base), len(case.head))
+    return Verdict(kind, math.exp(sign * difference), (low, high), confidence, pairs, p)
 
 
 def _interval(case: Compared) -> tuple[float, float]:

@@ -4,10 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
-from fwbench.compare.cases import Case, Comparison, throughputs
+from fwbench.compare.cases import Case, Comparison, grouped, throughputs
 from fwbench.compare.ratios import (
     EQUAL,
     FEWEST_ROUNDS,
@@ -18,7 +18,6 @@ from fwbench.compare.ratios import (
     ratio_verdict,
     round_difference,
 )
-from fwbench.compare.replicates import unlike
 from fwbench.compare.rounds import wider
 from fwbench.compare.statistics import estimate
 from fwbench.compare.statistics import interval as interval_of
@@ -26,6 +25,7 @@ from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.workload import Workload
 from fwbench.units import Within
 from fwbench.units import ratio as times
+from fwbench.units import times as span
 
 # The smallest factor that a ratio of single processes can show: by chance few are off by more
 # (docs/evidence/answers.md).
@@ -33,16 +33,13 @@ BY_CHANCE = 2.0
 # The least confidence at which an interval counts (3 runs), and at which it is called clear (6 runs).
 _SAYS_SOMETHING = 0.75
 CLEAR = 0.95
+# The chance that runs without a trend are taken for a drift, and the smallest drift that matters, as a share.
+_ALPHA, _LEAST = 0.01, 0.05
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval of a ratio.
-
-    Attributes:
-        low, high: its ends.
-        level: its confidence, from 0 to 1.
-    """
+    """An interval of a ratio; `level` is its confidence, from 0 to 1."""
 
     low: float
     high: float
@@ -92,6 +89,12 @@ class Weighed:
     def ratio(self) -> float:
         """The ratio as measured, whatever disturbed it."""
         return float(self.shown)
+
+    @property
+    def words(self) -> str:
+        """The ratio with its interval, `1.24 (1.21 to 1.27)`; a disturbed one as its bounds alone, if any is known."""
+        known = span((self.reach.low, self.reach.high))
+        return known if isinstance(self.shown, Within) or not known else f"{self.shown:.2f} ({known})"
 
 
 @dataclass(frozen=True)
@@ -151,27 +154,26 @@ def weigh(first: Case, second: Case) -> Weighed:
         reason = "one process each" if shared else "processes of different runs"
     else:
         # Each pair's difference if the disturbances of one of the two lanes slowed it as much as they can.
-        lows = [difference - other[place].slack for place, difference in zip(shared, differences, strict=True)]
-        highs = [difference + one[place].slack for place, difference in zip(shared, differences, strict=True)]
+        of_places = list(zip(shared, differences, strict=True))
+        lows = [difference - math.log(other[place].lengthened) for place, difference in of_places]
+        highs = [difference + math.log(one[place].lengthened) for place, difference in of_places]
         low, high, level = interval_of(differences, CLEAR)
         interval, basis = Interval(math.exp(low), math.exp(high), level), f"after {len(shared)} pairs of processes"
         ratio, least, most = (math.exp(estimate(values)) for values in (differences, lows, highs))
         shown = Within(ratio, least, most) if causes else ratio
         reason = f"{len(shared)} pairs of processes: {times(interval.low)} to {times(interval.high)} at {level:.0%}"
-        doubt = unlike((first, second), [run for run, _, _ in shared], differences)
+        doubt = _unlike((first, second), [run for run, _, _ in shared], differences)
         if level >= _SAYS_SOMETHING and not doubt:
             reach = Interval(math.exp(interval_of(lows, CLEAR)[0]), math.exp(interval_of(highs, CLEAR)[1]), level)
             confidence = ("clear" if level >= CLEAR else "likely") if reach.apart else "undecided"
             return Weighed(shown, confidence, reason + among, ratios, basis, reach, interval, met)
         reason += f"; {doubt}" if doubt else ", which says too little"
     reach = Interval(ratio / high_by / BY_CHANCE, ratio * low_by * BY_CHANCE, 0.0)
-    if max(ratio, 1 / ratio) <= BY_CHANCE:
-        confidence, reason = "undecided", f"{reason}; within {BY_CHANCE:g}x{among}"
-    elif not reach.apart:
-        confidence, reason = "undecided", f"{reason}{among}"
+    confidence = "likely" if reach.apart else "undecided"
+    if reach.apart:
+        reason += f"; beyond {BY_CHANCE:g}x{f' and what comes of {met}' if met else ''}"
     else:
-        beyond = f"; beyond {BY_CHANCE:g}x{f' and what comes of {met}' if met else ''}"
-        confidence, reason = "likely", f"{reason}{beyond}"
+        reason += f"; within {BY_CHANCE:g}x{among}" if max(ratio, 1 / ratio) <= BY_CHANCE else among
     return Weighed(shown, confidence, reason, ratios, basis, reach, interval, met)
 
 
@@ -183,7 +185,7 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
             takes more.
     """
     rounds = _rounds(first, second, metric)
-    if len(rounds) < FEWEST_ROUNDS or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
+    if len(rounds) < FEWEST_ROUNDS or _unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
         return None
     # Other load does not make memory scatter. It slows both lanes alike, and the interval includes its scatter of time.
     expected = Scatter() if metric == "memory" else wider(first.expected, second.expected)
@@ -231,23 +233,14 @@ def _turns(case: Case, metric: str) -> dict[_Round, Sequence[float]]:
 def _rounds(first: Case, second: Case, metric: str) -> dict[_Round, float]:
     """The logarithm of how much more the second lane takes, for each round that both played."""
     of_first, of_second = _turns(first, metric), _turns(second, metric)
-    return {
-        round_: round_difference(values, of_second[round_])
-        for round_, values in of_first.items()
-        if round_ in of_second
-    }
+    return {each: round_difference(values, of_second[each]) for each, values in of_first.items() if each in of_second}
 
 
 class _Speed(NamedTuple):
-    """The speed of a process.
-
-    Attributes:
-        throughput: in samples per second.
-        slack: logarithm of the largest factor by which disturbances can have lengthened its calls.
-    """
+    """A process's samples per second, and the largest factor by which disturbances can have lengthened its calls."""
 
     throughput: float
-    slack: float
+    lengthened: float
 
 
 def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
@@ -260,5 +253,38 @@ def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
             number = counts[run, m.workload.seed]
             counts[run, m.workload.seed] += 1
             if speed:
-                speeds[run, m.workload.seed, number] = _Speed(speed, math.log(lengthening([m])))
+                speeds[run, m.workload.seed, number] = _Speed(speed, lengthening([m]))
     return speeds
+
+
+def _unlike(cases: Sequence[Case], runs: Sequence[int], differences: Sequence[float]) -> str:
+    """A phrase that says why two lanes' runs are no replicates, which differ by chance alone; empty if they are.
+
+    Each pair of processes has a run, numbered in the order of time, and a difference, a logarithm.
+    """
+    by_run = grouped(zip(runs, differences, strict=True), lambda pair: pair[0])
+    commits = dict.fromkeys(commit for case in cases for commit in case.commits)
+    if len(by_run) > 1 and len(commits) > 1:
+        return f"no replicates, as the runs are of {len(commits)} commits; `fwbench history` shows them apart"
+    drifted = _drift([fmean(difference for _, difference in of) for _, of in sorted(by_run.items())])
+    if drifted:
+        return f"no replicates, as the ratio drifts by {math.expm1(abs(drifted)):.0%} from the first run to the last"
+    return ""
+
+
+def _drift(values: Sequence[float]) -> float:
+    """The drift of the values from first to last; 0 if chance explains it or it is at most `_LEAST`.
+
+    By Kendall's rank correlation with the place (Mann 1945, Econometrica 13, 245-259) and the median slope (Theil 1950;
+    Sen 1968, Journal of the American Statistical Association 63, 1379-1389).
+    """
+    if len(values) < 3:
+        return 0.0
+    # SciPy takes a second to import. With fewer than three runs the terminal's table must not wait for it.
+    from scipy import stats
+
+    places = range(len(values))
+    if not stats.kendalltau(places, values).pvalue <= _ALPHA:
+        return 0.0
+    moved = float(stats.theilslopes(values, places).slope) * (len(values) - 1)
+    return moved if abs(moved) > math.log1p(_LEAST) else 0.0

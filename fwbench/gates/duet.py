@@ -13,10 +13,9 @@ import pytest
 
 from fwbench.compare import duet
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.duet_outcome import AnyComparison, outcome
+from fwbench.compare.duet_outcome import AnyComparison, outcome, together
 from fwbench.compare.findings import Outcome
 from fwbench.compare.pair import Comparison, Pair, Stage
-from fwbench.compare.together import together
 from fwbench.errors import Absent, UserError
 from fwbench.extensions import extensions, resolve
 from fwbench.gates import kept

@@ -8,6 +8,7 @@ exact interval over these (`fwbench.compare.statistics`).
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from fwbench import units
 from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words, short, title
@@ -25,23 +26,21 @@ class Question:
 
     Attributes:
         quantity: the quantity, as `Case.value` names it.
-        name: its name in tables and on cards.
+        name: its name in tables, on cards, and in rounds of turns, which decide if every lane has some.
         headline: the start of a sentence that answers the question for many workloads.
-        turns: its name in rounds of turns, which decide if every lane has some; empty if rounds do not measure it.
         timed: whether it differs between processes and changes if its measurement is disturbed.
     """
 
     quantity: str
     name: str
     headline: str
-    turns: str
     timed: bool
 
 
 QUESTIONS = (
-    Question("latency_p50", "latency", "Lowest latency (p50)", "latency", timed=True),
-    Question("peak_memory", "memory", "Least memory", "memory", timed=False),
-    Question("energy_per_sample", "energy", "Least energy", "", timed=True),
+    Question("latency_p50", "latency", "Lowest latency (p50)", timed=True),
+    Question("peak_memory", "memory", "Least memory", timed=False),
+    Question("energy_per_sample", "energy", "Least energy", timed=True),
 )
 
 
@@ -105,31 +104,24 @@ def headline(given: Sequence[Answer]) -> list[str]:
     lines = []
     answerable = (answer for answer in given if answer.weighed)
     for mode, answered in grouped(answerable, lambda answer: answer.workload.mode).items():
-        lines += _fastest(mode, answered)
+        # The surest sentences come first, then those on more workloads.
+        groups = sorted(alike_groups(answered), key=lambda of: (_BY_CERTAINTY.index(of[0].confidence), -len(of)))
+        what = in_words(mode).capitalize()
+        lines += [
+            f"{what}: {verdict_on(of)}, in {len(of)} of {len(answered)} workloads ({_named(of)})." for of in groups
+        ]
         lines += filter(None, (_best(question, mode, answered) for question in QUESTIONS))
-    return [*lines, *_unanswered(given)]
-
-
-def _unanswered(given: Sequence[Answer]) -> list[str]:
-    uncompared = [answer for answer in given if not answer.weighed]
-    if not uncompared:
-        return []
-    return [
-        f"{len(uncompared)} of {len(given)} workloads cannot be answered ({_named(uncompared)}): their lanes may "
-        "not be compared, as the notes say."
-    ]
+    if uncompared := [answer for answer in given if not answer.weighed]:
+        lines.append(
+            f"{len(uncompared)} of {len(given)} workloads cannot be answered ({_named(uncompared)}): their lanes may "
+            "not be compared, as the notes say."
+        )
+    return lines
 
 
 # Confidences that call no lane faster, and all confidences, the surest first.
 _NOT_APART = ("equal", "near", "undecided")
 _BY_CERTAINTY = ("clear", "likely", *_NOT_APART)
-
-
-def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
-    """Say which lanes have the highest throughput: surest sentences first, then those on more workloads."""
-    groups = sorted(alike_groups(answered), key=lambda of: (_BY_CERTAINTY.index(of[0].confidence), -len(of)))
-    what = in_words(mode).capitalize()
-    return [f"{what}: {verdict_on(of)}, in {len(of)} of {len(answered)} workloads ({_named(of)})." for of in groups]
 
 
 def alike_groups(given: Iterable[Answer]) -> list[list[Answer]]:
@@ -152,7 +144,7 @@ def verdict_on(given: Sequence[Answer]) -> str:
     """
     answer = given[0]
     lanes = [short(lane, answer.comparison.lanes) for lane in answer.shared or (answer.fastest, answer.second)]
-    names = _listed(lanes)
+    names = listed(lanes)
     if not answer.weighed:
         return f"{names} cannot be compared: {answer.confidence}"
     ahead = f"{'likely ' if answer.ahead == 'likely' else ''}ahead of all others" if answer.ahead else ""
@@ -205,7 +197,8 @@ def _best(question: Question, mode: str, answered: Sequence[Answer]) -> str:
     return f"{question.headline}, {in_words(mode)}: {'; '.join(parts)}." if parts else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Names for a sentence: `jax, torch and mlx`."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -240,6 +233,7 @@ _CAPTION = (
 def table(rows: Sequence[Answer]) -> Table:
     """The table of answers: one row a workload."""
     costed = any("energy" in answer.least for answer in rows)
+    asked = [question for question in QUESTIONS if costed or question.name != "energy"]
     shared = any(len(answer.shared) > 2 for answer in rows)
 
     def end(of: Callable[[Interval], float]) -> Callable[[Answer], float | None]:
@@ -247,15 +241,10 @@ def table(rows: Sequence[Answer]) -> Table:
         return lambda answer: known if answer.weighed and 0 < (known := of(answer.weighed.reach)) < math.inf else None
 
     def columns_of(name: str) -> tuple[Column[Answer], Column[Answer]]:
-        return (
-            Column(f"least {name}", lambda answer: answer.least[name][0] if name in answer.least else None),
-            Column(
-                f"by, of {name}",
-                lambda answer: answer.least[name][1] if name in answer.least else None,
-                "1",
-                units.ratio,
-            ),
-        )
+        def part(at: int) -> Callable[[Answer], float | str | None]:
+            return lambda answer: answer.least[name][at] if name in answer.least else None
+
+        return Column(f"least {name}", part(0)), Column(f"by, of {name}", part(1), "1", units.ratio)
 
     return tabulate(
         "answers",
@@ -274,15 +263,52 @@ def table(rows: Sequence[Answer]) -> Table:
             *([Column[Answer]("others", lambda answer: ", ".join(answer.shared[2:]) or None)] if shared else []),
             Column("evidence", lambda answer: answer.evidence),
             Column("which rests on", lambda answer: answer.reason),
-            *(
-                column
-                for question in QUESTIONS
-                if costed or question.name != "energy"
-                for column in columns_of(question.name)
-            ),
+            *(column for question in asked for column in columns_of(question.name)),
         ),
         rows,
         [] if costed else ["least energy: no two lanes have any"],
+    )
+
+
+def cell(answer: Answer) -> str:
+    """An answer in the words of a table's cell: `jax 1.24 (1.21 to 1.27) times as fast`."""
+    if answer.weighed is None:
+        return answer.evidence
+    times = answer.weighed.words
+    of_first = f": {answer.fastest} {times}" if times else ""
+    # If more than two lanes may be the fastest, the cell names them, as the columns name only two.
+    several = f" ({', '.join(answer.shared)})" if len(answer.shared) > 2 else ""
+    if answer.confidence == "equal":
+        return f"equal within {100 * EQUAL:.0f} %{several}{of_first}"
+    if answer.confidence == "near":
+        return f"at most {math.ceil(100 * answer.weighed.reach.farthest)} % apart{several}{of_first}"
+    if answer.confidence == "undecided":
+        return f"open{several}{of_first}"
+    likely = "likely " if answer.confidence == "likely" else ""
+    return f"{answer.fastest} {likely}{times} times as fast"
+
+
+def _in_short(name: str, answer: Answer) -> str | None:
+    lane, multiple = answer.least.get(name, (None, 0.0))
+    return lane and f"{lane}, {units.ratio(multiple)}"
+
+
+def in_short(rows: Sequence[Answer]) -> Table:
+    """The answers in short, for the end of a run: one row a workload."""
+    answered = [question.name for question in QUESTIONS if any(question.name in answer.least for answer in rows)]
+    return tabulate(
+        "brief-answers",
+        "Which lane is faster",
+        "",
+        (
+            *workload_columns(rows),
+            *option_columns(rows),
+            Column("answer", cell),
+            Column("against", lambda answer: answer.second if answer.weighed else None),
+            *(Column[Answer](f"least {name}", partial(_in_short, name)) for name in answered),
+            Column("evidence", lambda answer: answer.evidence),
+        ),
+        rows,
     )
 
 
@@ -322,7 +348,7 @@ def _least(comparison: Comparison, lanes: Sequence[str], question: Question) -> 
         return None
     cases = comparison.lanes
     weighed = {
-        lane: [weigh_turns(cases[lane], cases[other], question.turns) for other in values if other != lane]
+        lane: [weigh_turns(cases[lane], cases[other], question.name) for other in values if other != lane]
         for lane in values
     }
     if all(None not in rivals for rivals in weighed.values()):

@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
@@ -48,15 +47,11 @@ def _against_size(
             continue
         sizes, points = [case.workload.batch_size for case in known], [_values(metrics, case) for case in known]
         middles = [(statistics.mean if mean else statistics.median)(values) for values in points]
-        spreads = [
-            (statistics.stdev(values) if len(values) > 1 else 0.0,) * 2
-            if mean
-            else (middle - min(values), max(values) - middle)
-            for middle, values in zip(middles, points, strict=True)
-        ]
+        deviations = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in points]
+        ranges = [(middle - min(values), max(values) - middle) for middle, values in zip(middles, points, strict=True)]
         look = looks[known[0].workload.lane]
         line = look.line if is_default(known[0]) else ":"
-        ends = list(zip(*spreads, strict=True))
+        ends = [deviations] * 2 if mean else list(zip(*ranges, strict=True))
         axes.errorbar(sizes, middles, yerr=ends, color=look.colour, marker=look.marker, linestyle=line, elinewidth=0.9)
         for size, middle, case in zip(sizes, middles, known, strict=True):
             if not mean and disturbances(case.measurements):
@@ -106,49 +101,42 @@ def _largest(quantity: str, cases: Sequence[Case]) -> Iterable[Case]:
         yield from (of_lane[0] for of_lane in grouped(at_most, lambda case: case.workload.lane).values())
 
 
-class _Bar(NamedTuple):
-    """A bar from zero: its height, the values that its whisker spans (with fewer than two, none), and its label."""
-
-    height: float
-    ends: Sequence[float]
-    words: str
+# A bar from zero: its height, the values that its whisker spans (with fewer than two, none), and its label.
+_Bar = tuple[float, Sequence[float], str]
 
 
 def _of_processes(case: Case, quantity: str) -> _Bar:
     number, mark = case.value(quantity) or 0.0, " *" if disturbances(case.measurements) else ""
-    return _Bar(number, _process_values(case, quantity), f"{show(quantity)(number)}{mark}")
+    return number, _process_values(case, quantity), f"{show(quantity)(number)}{mark}"
 
 
 def _over(case: Case, first: Case) -> _Bar:
     """A lane's throughput over that of the answer's first lane, with its interval."""
     if case.workload.lane == first.workload.lane:
-        return _Bar(1.0, (), units.ratio(1.0))
+        return 1.0, (), units.ratio(1.0)
     if why := apart(case, first):
-        return _Bar(0.0, (), why)
+        return 0.0, (), why
     weighed = weigh(case, first)
     ends = [end for end in (weighed.reach.low, weighed.reach.high) if math.isfinite(end)]
-    return _Bar(weighed.ratio, ends, f"{units.ratio(weighed.ratio)}{' *' if weighed.disturbed else ''}")
+    return weighed.ratio, ends, f"{units.ratio(weighed.ratio)}{' *' if weighed.disturbed else ''}"
 
 
 def _bars(axes: Axes, cases: Sequence[Case], looks: Looks, *, quantity: str, before: str) -> None:
     """Draw a bar for each case: its median, or for throughput in rounds of turns its ratio to the answer's first lane.
 
-    Args:
-        before: a quantity that is a part of `quantity`, drawn pale in front of its bar; empty: none.
+    A part of the quantity is drawn pale in front of its bar, if `before` names one.
     """
     given = answers(cases) if quantity == "throughput" else []
     in_turns = len(given) == 1 and given[0].weighed and any(case.turns for case in cases)
     first = given[0].comparison.lanes[given[0].fastest] if in_turns else None
     for place, case in enumerate(cases):
-        look, bar = (
-            looks[case.workload.lane],
-            _over(case, first) if first else _of_processes(case, quantity),
-        )
-        axes.bar(place, bar.height, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER, linewidth=0)
-        if len(bar.ends) > 1:
-            axes.vlines(place, min(bar.ends), max(bar.ends), color=INK, linewidth=0.9)
-        top = place, max(bar.height, *bar.ends, 0.0)
-        axes.annotate(bar.words, top, (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=7)
+        look = looks[case.workload.lane]
+        height, ends, words = _over(case, first) if first else _of_processes(case, quantity)
+        axes.bar(place, height, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER, linewidth=0)
+        if len(ends) > 1:
+            axes.vlines(place, min(ends), max(ends), color=INK, linewidth=0.9)
+        top = place, max(height, *ends, 0.0)
+        axes.annotate(words, top, (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=7)
         if before:
             axes.bar(place, case.value(before) or 0.0, width=0.7, color=PAPER, alpha=0.6, linewidth=0)
     if any(answer.confidence == "undecided" for answer in given):

@@ -20,10 +20,6 @@ from fwbench.report.look import GRID, legend, logarithmic, one_panel, printable,
 _LABELS = 24
 
 
-def _with_samples(cases: Sequence[Case]) -> list[Case]:
-    return [case for case in cases if any(max(m.samples, default=0.0) > 0 for m in case.measurements)]
-
-
 def _latencies(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
     """Draw, for each process, the share of calls that took at most a given time."""
     every: list[float] = []
@@ -48,7 +44,7 @@ LATENCIES = tuple(
         "Cumulative distributions of latency, one line a process",
         "the tables of calls",
         mode,
-        _with_samples,
+        lambda cases: [case for case in cases if any(max(m.samples, default=0.0) > 0 for m in case.measurements)],
         _latencies,
         by_size=True,
     )

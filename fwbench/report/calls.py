@@ -9,7 +9,6 @@ from fwbench import units
 from fwbench.compare.cases import FALLBACK_MARK, Case, Comparison, OfCase, comparisons, grouped, reasons, title
 from fwbench.compare.parity import WORDS, apart, evidence
 from fwbench.compare.weighing import Weighed, weigh
-from fwbench.record.workload import Workload
 from fwbench.report.columns import axis_columns, metric_column, workload_columns
 from fwbench.report.ratios import ratios
 from fwbench.report.tables import Column, Table, tabulate
@@ -17,10 +16,10 @@ from fwbench.report.tables import Column, Table, tabulate
 
 def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], ...]:
     """The columns of a table over these cases; speed-up is relative to the baseline lane."""
-    baselines = {_across(case.workload): case for case in cases if case.workload.lane == baseline}
+    baselines = {dataclasses.replace(case.workload, lane=""): case for case in cases if case.workload.lane == baseline}
 
     def beside(case: Case) -> Case | None:
-        return baselines.get(_across(case.workload))
+        return baselines.get(dataclasses.replace(case.workload, lane=""))
 
     def shown(case: Case) -> str:
         other = beside(case)
@@ -90,14 +89,15 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
     largest = [max(of, key=lambda comparison: comparison.workload.batch_size) for of in by_model.values()]
     # A lane without a number at any largest batch has its column all the same.
     lanes = list(dict.fromkeys(lane for comparison in every for lane in comparison.lanes))
+    others = [lane for lane in lanes if baseline and lane != baseline]
 
+    # A lane that was not measured at the largest batch is a case without numbers.
     def throughput(lane: str, comparison: Comparison) -> float | None:
-        case = comparison.lanes.get(lane)
-        return case.value("throughput") if case else None
+        return comparison.lanes.get(lane, Case(comparison.workload)).value("throughput")
 
     def speed_up(lane: str, comparison: Comparison) -> float | str | None:
-        case = comparison.lanes.get(lane)
-        return _speed_up(case, comparison.lanes.get(baseline or "")) if case else None
+        case = comparison.lanes.get(lane, Case(comparison.workload))
+        return _speed_up(case, comparison.lanes.get(baseline or ""))
 
     relative = f", and speed-up over {title(baseline)}" if baseline else ""
     return tabulate(
@@ -112,8 +112,7 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
             *(Column(f"{title(lane)} /s", functools.partial(throughput, lane), "1/s", units.rate) for lane in lanes),
             *(
                 Column(f"{title(lane)} speed-up", functools.partial(speed_up, lane), "1", units.ratio)
-                for lane in lanes
-                if baseline and lane != baseline
+                for lane in others
             ),
         ),
         largest,
@@ -123,11 +122,9 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
 
 def _without(baseline: str, largest: Iterable[Comparison]) -> list[str]:
     """A note on the workloads without a speed-up because the baseline was not measured; none where it always was."""
-    workloads = [comparison.workload for comparison in largest if baseline not in comparison.lanes]
-    if not workloads:
-        return []
+    workloads = (comparison.workload for comparison in largest if baseline not in comparison.lanes)
     named = ", ".join(f"{workload.subject} at batch {workload.batch_size}" for workload in workloads)
-    return [f"no speed-up of {named}: {title(baseline)}, which it is relative to, has no number there"]
+    return [f"no speed-up of {named}: {title(baseline)}, which it is relative to, has no number there"] if named else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,15 +211,8 @@ def _speed_up(case: Case, baseline: Case | None) -> float | str | None:
     return apart(case, baseline) or weigh(case, baseline).shown
 
 
-def _across(workload: Workload) -> Workload:
-    return dataclasses.replace(workload, lane="")
-
-
 def _missing(cases: Sequence[Case]) -> list[str]:
     measured = [case for case in cases if case.replicates]
     lines = [f"no energy: {reason}" for reason in reasons(measured, "energy_per_sample")[:1]]
-    if any(any(case.fallbacks) for case in measured):
-        lines.append(
-            f"the lane as it is usually run, where {FALLBACK_MARK} stands: it crashed, and ran with other flags"
-        )
-    return lines
+    fell = f"the lane as it is usually run, where {FALLBACK_MARK} stands: it crashed, and ran with other flags"
+    return [*lines, fell] if any(any(case.fallbacks) for case in measured) else lines

@@ -1,14 +1,12 @@
 """The answers as cards, to be read on a phone: each workload's fastest lane, its lead, and the confidence."""
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fwbench import units
 from fwbench.compare.cases import grouped, in_words
 from fwbench.models import CATALOG
-from fwbench.record.workload import Workload
-from fwbench.report.answers import QUESTIONS, Answer, Question, alike_groups, least, verdict_on
+from fwbench.report.answers import QUESTIONS, Answer, Question, alike_groups, least, listed, verdict_on
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,13 @@ def cards(answers: Sequence[Answer]) -> dict[str, list[Card]]:
     """The cards by mode (in words); cards of workloads that differ in batch size alone stand together."""
     by_mode = grouped(answers, lambda answer: in_words(answer.workload.mode))
     return {
-        mode: [_card(of, len(given)) for given in grouped(of_mode, _any_batch).values() for of in alike_groups(given)]
+        mode: [
+            _card(of, len(given))
+            for given in grouped(of_mode, lambda each: replace(each.workload, batch_size=each.workload.parts)).values()
+            for of in alike_groups(given)
+        ]
         for mode, of_mode in by_mode.items()
     }
-
-
-def _any_batch(answer: Answer) -> Workload:
-    return dataclasses.replace(answer.workload, batch_size=answer.workload.parts)
 
 
 def _card(given: Sequence[Answer], sizes: int) -> Card:
@@ -59,14 +57,9 @@ def _card(given: Sequence[Answer], sizes: int) -> Card:
     kind = "apart" if not answer.weighed else "shared" if shared else answer.confidence
     rests = dict.fromkeys((*(each.reason for each in given), f"{answer.evidence} to compute the same"))
     disturbed = dict.fromkeys(each.weighed.disturbed for each in given if each.weighed and each.weighed.disturbed)
-    return Card(
-        f"{workload.subject}, {batches}{precision}",
-        kind,
-        f"{sentence}{of_all}.",
-        "; ".join(rests) if answer.weighed else "",
-        ", ".join(disturbed),
-        tuple(filter(None, (_best(question, given) for question in QUESTIONS))),
-    )
+    others = tuple(filter(None, (_best(question, given) for question in QUESTIONS)))
+    rests_on, name = "; ".join(rests) if answer.weighed else "", f"{workload.subject}, {batches}{precision}"
+    return Card(name, kind, f"{sentence}{of_all}.", rests_on, ", ".join(disturbed), others)
 
 
 def _best(question: Question, given: Sequence[Answer]) -> str:
@@ -82,5 +75,4 @@ def _best(question: Question, given: Sequence[Answer]) -> str:
 
 
 def _batches(given: Sequence[Answer]) -> str:
-    *others, last = (str(each.comparison.workload.batch_size) for each in given)
-    return f"batch {', '.join(others)} and {last}" if others else f"batch {last}"
+    return f"batch {listed(str(each.workload.batch_size) for each in given)}"

@@ -63,11 +63,8 @@ def missing(setting: Setting) -> list[str]:
     """A sentence on each part that a whole report has and this one lacks, and the notes on its records."""
     shown = measured(setting.cases)
     modes = {"inference": "inference", "train_step": "training steps", "fit": "epochs of training (mode fit)"}
-    sentences = [
-        f"No {what} measured: Tables and figures of them are left out."
-        for mode, what in modes.items()
-        if not _of(shown, mode)
-    ]
+    left_out = (what for mode, what in modes.items() if not _of(shown, mode))
+    sentences = [f"No {what} measured: Tables and figures of them are left out." for what in left_out]
     lanes = {case.workload.lane for case in shown}
     if len(lanes) == 1:
         sentences.append(f"One lane only ({lanes.pop()}): nothing to compare it with.")
@@ -83,18 +80,11 @@ def missing(setting: Setting) -> list[str]:
         sentences.append(
             f"Runs of {len(commits)} commits stand together, and are no replicates: `fwbench history` shows them apart."
         )
-    notes = [f"{record.path.name}: {note}." for record in setting.records for note in (*record.told, *_twice(record))]
-    return [*sentences, *notes]
-
-
-def _twice(record: Record) -> list[str]:
-    """A phrase for each workload that a file holds more than once."""
-    counts = Counter(m.workload.id for m in record.measurements if not m.failure)
-    return [
-        f"holds {name} {count} times, which count as processes of its run"
-        for name, count in counts.items()
-        if count > 1
-    ]
+    for record in setting.records:
+        counts = Counter(m.workload.id for m in record.measurements if not m.failure)
+        twice = (f"holds {name} {n} times, which count as processes of its run" for name, n in counts.items() if n > 1)
+        sentences += [f"{record.path.name}: {note}." for note in (*record.told, *twice)]
+    return sentences
 
 
 def failures(setting: Setting) -> Table:
@@ -143,20 +133,17 @@ class _Stamp:
         for m in self.measurements:
             by_seed.setdefault((m.workload.seed, m.workload.weights), set()).add(str(m.parity.get("weights")))
         if all(len(digests) == 1 for digests in by_seed.values()):
-            return f"the same ({', '.join(sorted({digest for digests in by_seed.values() for digest in digests}))})"
+            return f"the same ({', '.join(sorted(set().union(*by_seed.values())))})"
         return "error: different, so not comparable"
 
     def arithmetic(self) -> str:
         arithmetics = {
-            f"{m.workload.lane} {probe.get('arithmetic')}{_of_attention(name, probe, m.workload.precision)}"
-            for m in self.measurements
-            for name, probe in (m.parity.get("probe") or {}).items()
+            f"{of.lane} {found}{' in attention' if name == 'attention' and found != of.precision else ''}"
+            for of, probes in ((m.workload, m.parity.get("probe") or {}) for m in self.measurements)
+            for name, probe in probes.items()
+            for found in [probe.get("arithmetic")]
         }
         return ", ".join(sorted(arithmetics))
-
-
-def _of_attention(name: str, probe: Mapping[str, Any], precision: str) -> str:
-    return " in attention" if name == "attention" and probe.get("arithmetic") != precision else ""
 
 
 def parity(setting: Setting) -> Table:
@@ -189,13 +176,12 @@ def parity(setting: Setting) -> Table:
 
 def sources(setting: Setting) -> Table:
     """The table of sources: the way in which each number was made, according to the records."""
-    ways: dict[str, list[str]] = {}
+    ways: dict[str, dict[str, None]] = {}
     for m in setting.measurements:
         for name, metric in m.metrics.items():
             # Counts differ from workload to workload, so `n` stands for each.
             way = re.sub(r"\d+(\.\d+)?", "n", metric.source.partition(", n=")[0])
-            if way not in ways.setdefault(name, []):
-                ways[name].append(way)
+            ways.setdefault(name, {})[way] = None
     return tabulate(
         "sources",
         "How each number was made",

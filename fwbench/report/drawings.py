@@ -21,11 +21,7 @@ _OF_PROCESSES = (
 
 
 def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> list[Drawing]:
-    """Every figure for which these cases have numbers, as wide as the sheet.
-
-    Args:
-        baseline: the lane that figures of ratios compare with; None: there are no such figures.
-    """
+    """Every figure for which these cases have numbers, as wide as the sheet; none of ratios without a baseline lane."""
     # Most figures show one device alone: lines and bars of several devices beside it would compare nothing.
     alone = [case for case in measured(cases) if case.workload.devices == 1]
     fits = [case for case in alone if case.workload.mode == "fit"]

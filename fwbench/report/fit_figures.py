@@ -64,7 +64,7 @@ class Curves:
 
     def draw(self, cases: Sequence[Case]) -> list[Drawing]:
         """A figure for each model, data and precision that have curves."""
-        groups = grouped(over_seeds(cases), _shared)
+        groups = grouped(over_seeds(cases), lambda c: (c.workload.subject, c.workload.data, c.workload.precision))
         drawings = (self._draw(number, *key, of) for number, (key, of) in enumerate(groups.items(), 1))
         return [drawing for drawing in drawings if drawing]
 
@@ -97,11 +97,6 @@ class Curves:
             figure,
             "fit",
         )
-
-
-def _shared(case: Case) -> tuple[str, str, str]:
-    """The traits that the trainings of a figure of curves share."""
-    return case.workload.subject, case.workload.data, case.workload.precision
 
 
 def _of_epochs(m: Measurement) -> tuple[list[float], list[float]]:

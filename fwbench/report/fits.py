@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fwbench import units
-from fwbench.compare.cases import Case, OfCase, over_seeds, reasons
+from fwbench.compare.cases import Case, OfCase, grouped, over_seeds, reasons
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report.columns import Placed, metric_column
@@ -39,7 +39,7 @@ def _share(name: str, metric: str) -> Column[Case]:
         part, whole = case.value(metric), case.value("epoch_time")
         return None if part is None or not whole else part / whole
 
-    return Column(name, share, "1", "{:.0%}".format)
+    return Column(name, share, "1", units.share)
 
 
 _SCORES = {
@@ -67,8 +67,8 @@ def _epochs(case: Case) -> str:
     return str(case.workload.epochs) if case.seeds <= 1 else f"{case.seeds}x{case.workload.epochs}"
 
 
-def _at_any_batch(workload: Workload) -> Workload:
-    return dataclasses.replace(workload, batch_size=workload.devices, accumulate=1)
+def _at_any_batch(case: Case) -> Workload:
+    return dataclasses.replace(case.workload, batch_size=case.workload.devices, accumulate=1)
 
 
 def epoch_times(cases: Sequence[Case]) -> Table:
@@ -98,10 +98,8 @@ def epoch_times(cases: Sequence[Case]) -> Table:
 def final_epochs(cases: Sequence[Case]) -> Table:
     """Table III: the last epoch of each training at its largest batch."""
     merged = over_seeds(cases)
-    largest: dict[Any, int] = {}
-    for case in merged:
-        key = _at_any_batch(case.workload)
-        largest[key] = max(largest.get(key, 0), case.workload.batch_size)
+    groups = grouped(merged, _at_any_batch)
+    largest = {key: max(case.workload.batch_size for case in of) for key, of in groups.items()}
     return tabulate(
         "final-epoch",
         "Table III: final epoch at the largest batch",
@@ -114,15 +112,16 @@ def final_epochs(cases: Sequence[Case]) -> Table:
             Column("last epoch", functools.partial(_last, "seconds"), "s", units.seconds),
             Column("energy", functools.partial(_last, "energy"), "J", units.joules),
         ),
-        [case for case in merged if case.workload.batch_size == largest[_at_any_batch(case.workload)]],
+        [case for case in merged if case.workload.batch_size == largest[_at_any_batch(case)]],
         _energy(merged),
         Case.why_failed,
     )
 
 
 def _last(part: str, case: Case) -> float | None:
-    values = [value for m in case.measurements if (value := _epochs_of(m)[-1:]) and value[0].get(part) is not None]
-    return statistics.median(value[0][part] for value in values) if values else None
+    last = (epoch for m in case.measurements for epoch in m.training.get("epochs", ())[-1:])
+    values = [epoch[part] for epoch in last if epoch.get(part) is not None]
+    return statistics.median(values) if values else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +143,7 @@ class OneEpoch(OfCase):
 def all_epochs(cases: Sequence[Case]) -> Table:
     """Table IV: every epoch of every training."""
 
-    def number(name: str, part: str, unit: str, show: Callable[[float], str]) -> Column[OneEpoch]:
+    def number(name: str, part: str, unit: str = "1", show: Callable[[float], str] = _score) -> Column[OneEpoch]:
         return Column(name, lambda row: row.part(part), unit, show)
 
     return tabulate(
@@ -158,22 +157,20 @@ def all_epochs(cases: Sequence[Case]) -> Table:
             Column("run", lambda row: row.run + 1, "1"),
             Column("seed", lambda row: row.measurement.workload.seed, "1"),
             Column("epoch", lambda row: row.number, "1"),
-            number("train loss", "train_loss", "1", _score),
-            number("train top-1", "train_top1", "1", _score),
-            number("val. loss", "validation.loss", "1", _score),
-            number("val. top-1", "validation.top1", "1", _score),
-            number("val. top-5", "validation.top5", "1", _score),
+            number("train loss", "train_loss"),
+            number("train top-1", "train_top1"),
+            number("val. loss", "validation.loss"),
+            number("val. top-1", "validation.top1"),
+            number("val. top-5", "validation.top5"),
             number("epoch time", "seconds", "s", units.seconds),
-            number("waiting", "waiting", "s", units.seconds),
-            number("computing", "computing", "s", units.seconds),
-            number("evaluating", "evaluating", "s", units.seconds),
+            *(number(part, part, "s", units.seconds) for part in ("waiting", "computing", "evaluating")),
             number("energy", "energy", "J", units.joules),
         ),
         [
             OneEpoch(case, run, m, number, epoch)
             for case in cases
             for run, m in case.replicates
-            for number, epoch in enumerate(_epochs_of(m), 1)
+            for number, epoch in enumerate(m.training.get("epochs", ()), 1)
         ],
         _energy(cases),
     )
@@ -201,10 +198,6 @@ def training_times(cases: Sequence[Case]) -> Table:
         over_seeds(cases),
         failure=Case.why_failed,
     )
-
-
-def _epochs_of(measurement: Measurement) -> list[Mapping[str, Any]]:
-    return list(measurement.training.get("epochs", ()))
 
 
 def _energy(cases: Sequence[Case]) -> list[str]:

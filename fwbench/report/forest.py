@@ -85,17 +85,9 @@ def _words(ratio: Ratio) -> str:
 
 def _write(axes: Axes, place: float, side: float, text: str, weight: str = "normal") -> None:
     """Write text above a row's line, at the left (0) or the right (1) end of the axis."""
-    axes.text(
-        side,
-        place - _ABOVE,
-        text,
-        transform=axes.get_yaxis_transform(),
-        ha="right" if side else "left",
-        va="center",
-        fontsize=7,
-        fontweight=weight,
-        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.6},
-    )
+    axis, end = axes.get_yaxis_transform(), "right" if side else "left"
+    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
+    axes.text(side, place - _ABOVE, text, transform=axis, ha=end, va="center", fontsize=7, fontweight=weight, bbox=box)
 
 
 def _lines(ratios: Sequence[Ratio]) -> Iterator[tuple[str, Ratio | None]]:

@@ -1,7 +1,7 @@
 """Each row's FLOP/s against the limits of its machine: measured ceilings and data-sheet peaks."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -27,10 +27,8 @@ _BINDS = 0.5
 class Ceilings:
     """The highest rates of any lane on one machine. The highest counts, as a disturbance only lowers a rate.
 
-    Attributes:
-        compute: by precision, the measurement that has the highest `compute_ceiling`, in FLOP/s.
-        product: by precision, the measurement that has the highest `matrix_product_rate`, in FLOP/s.
-        bandwidth: the memory's, in B/s; None if no lane measured it.
+    By precision, these are the measurements of the highest `compute_ceiling` and `matrix_product_rate`, in FLOP/s; and
+    the memory's bandwidth, in B/s.
     """
 
     compute: Mapping[str, Measurement]
@@ -91,11 +89,6 @@ class Limited(OfCase):
         return self.rate / self.ceiling if self.ceiling else None
 
     @property
-    def utilisation(self) -> float | None:
-        """The share of the data sheet's peak: model FLOPs utilisation (MFU)."""
-        return self.rate / self.peak if self.peak else None
-
-    @property
     def intensity(self) -> float | None:
         """FLOP for each byte that is moved."""
         return self.flops / self.moved if self.moved else None
@@ -134,11 +127,10 @@ def highest(
 def ceilings(measurements: Iterable[Measurement]) -> Ceilings:
     """The ceilings over all these measurements."""
     every = list(measurements)
-    bandwidths = [bandwidth for m in every if (bandwidth := m.value("memory_bandwidth"))]
     compute, product = (
         highest(every, metric, lambda m: m.workload.precision) for metric in ("compute_ceiling", "matrix_product_rate")
     )
-    return Ceilings(compute, product, max(bandwidths, default=None))
+    return Ceilings(compute, product, max(filter(None, (m.value("memory_bandwidth") for m in every)), default=None))
 
 
 # A lane whose matrix products reach less than this share of the best lane's rate is called far slower. Libraries that
@@ -157,11 +149,11 @@ def matrix_products(measurements: Iterable[Measurement]) -> dict[str, tuple[str,
     steady = (m for m in measurements if m.value("matrix_product_rate") and not slowed(m))
     for precision, of in grouped(steady, lambda m: m.workload.precision).items():
         best = highest(of, "matrix_product_rate", lambda m: m.workload.lane)
-        metrics = {lane: m.metrics["matrix_product_rate"] for lane, m in best.items()}
-        rates = {lane: metric.value or 0.0 for lane, metric in metrics.items()}
+        rates = {lane: m.value("matrix_product_rate") or 0.0 for lane, m in best.items()}
+        libraries = {lane: m.metrics["matrix_product_rate"].library for lane, m in best.items()}
         words = (
-            f"{lane} {rates[lane] / 1e9:.3g} GFLOP/s{f' ({metric.library})' if metric.library else ''}"
-            for lane, metric in metrics.items()
+            f"{lane} {rate / 1e9:.3g} GFLOP/s{f' ({libraries[lane]})' if libraries[lane] else ''}"
+            for lane, rate in rates.items()
         )
         behind = [lane for lane, rate in rates.items() if rate < _BEHIND * max(rates.values())]
         by_precision[precision] = ", ".join(words), behind
@@ -171,33 +163,28 @@ def matrix_products(measurements: Iterable[Measurement]) -> dict[str, tuple[str,
 def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limited]:
     """Every row with known FLOPs and throughput, against the ceilings on the same records."""
     shown = over_seeds(measured(cases))
-    best = _ceilings(shown)
-    sheet = peaks(machine.accelerator) if machine and machine.device == "gpu" else None
+    best, sheet = _ceilings(shown), _sheet(machine)
     # One count for all lanes: none gets credit for operations that another one does without.
-    flops: dict[Workload, float] = {}
-    for case in shown:
-        if counted := case.value("model_flops"):
-            flops[_across(case)] = min(counted, flops.get(_across(case), counted))
+    flops = {
+        across: min(filter(None, (case.value("model_flops") for case in of)), default=None)
+        for across, of in grouped(shown, _across).items()
+    }
     rows = []
     for case in shown:
-        counted, throughput = flops.get(_across(case)), case.value("throughput")
-        # A ceiling is that of one GPU; on a CPU it is that of all cores, even if several processes share them.
-        devices = case.workload.devices if case.workload.device == "gpu" else 1
+        workload, counted, throughput = case.workload, flops[_across(case)], case.value("throughput")
         if counted and throughput:
-            rows.append(
-                Limited(
-                    case,
-                    counted,
-                    case.workload.samples / throughput,
-                    _moved(case),
-                    _times(devices, best.limit(case.workload.precision, case.workload.device)),
-                    _times(devices, best.reached(case.workload.precision)),
-                    _times(devices, best.bandwidth),
-                    _times(devices, sheet.flops.get(case.workload.precision) if sheet else None),
-                    case.value("device_time"),
-                )
-            )
+            precision, peak = workload.precision, sheet.flops.get(workload.precision) if sheet else None
+            rates = best.limit(precision, workload.device), best.reached(precision), best.bandwidth, peak
+            # A ceiling is that of one GPU; on a CPU it is that of all cores, even if several processes share them.
+            devices = workload.devices if workload.device == "gpu" else 1
+            ceiling, fastest, bandwidth, peak = (rate and devices * rate for rate in rates)
+            seconds, busy = workload.samples / throughput, case.value("device_time")
+            rows.append(Limited(case, counted, seconds, _moved(case), ceiling, fastest, bandwidth, peak, busy))
     return rows
+
+
+def _sheet(machine: Machine | None) -> Peaks | None:
+    return peaks(machine.accelerator) if machine and machine.device == "gpu" else None
 
 
 def _ceilings(cases: Iterable[Case]) -> Ceilings:
@@ -221,11 +208,10 @@ def above(cases: Sequence[Case]) -> list[str]:
 
 def table(cases: Sequence[Case], machine: Machine | None) -> Table:
     """The table of limits: each row's FLOP/s, shares and binding limit; columns empty in all rows are left out."""
-    rows = limited(cases, machine)
-    sheet = peaks(machine.accelerator) if machine and machine.device == "gpu" else None
+    rows, sheet = limited(cases, machine), _sheet(machine)
     optional = [
         Column[Limited]("of ceiling", lambda row: row.share, "1", _share),
-        Column[Limited]("MFU", lambda row: row.utilisation, "1", _share),
+        Column[Limited]("MFU", lambda row: row.rate / row.peak if row.peak else None, "1", _share),
         Column[Limited]("bytes a call", lambda row: row.moved, "B", units.size),
         Column[Limited]("intensity", lambda row: row.intensity, "FLOP/B", units.rate),
     ]
@@ -262,29 +248,24 @@ _TOLD = (
 
 def _missing(
     rows: Sequence[Limited], machine: Machine | None, sheet: Peaks | None, disturbed: Sequence[str]
-) -> list[str]:
-    lines = []
+) -> Iterator[str]:
     if disturbed:
-        lines.append(f"a ceiling of {' and '.join(disturbed)} that was measured undisturbed: this one may be too low")
+        yield f"a ceiling of {' and '.join(disturbed)} that was measured undisturbed: this one may be too low"
     if rows and machine and machine.device == "cpu":
-        lines.append("no data-sheet peak: a CPU's clock under vector instructions is no published figure")
+        yield "no data-sheet peak: a CPU's clock under vector instructions is no published figure"
     elif rows and machine and sheet is None:
-        lines.append(f"no data-sheet peak: fwbench lists none of {machine.accelerator}")
-    untold = dict.fromkeys(row.workload.lane for row in rows if row.moved is None)
-    if untold:
-        lines.append(f"bytes of {', '.join(untold)}, which the lane or the compiler does not state")
-    return lines
+        yield f"no data-sheet peak: fwbench lists none of {machine.accelerator}"
+    if untold := dict.fromkeys(row.workload.lane for row in rows if row.moved is None):
+        yield f"bytes of {', '.join(untold)}, which the lane or the compiler does not state"
 
 
 def machines(measurements: Iterable[Measurement]) -> Table:
     """The table of ceilings: each lane's own rates, beside the best lane's."""
     every = list(measurements)
     best = ceilings(every)
-
-    def by_lane(metric: str) -> dict[tuple[str, str], Measurement]:
-        return highest(every, metric, lambda m: (m.workload.lane, m.workload.precision))
-
-    by_metric = {metric: by_lane(metric) for metric in CEILINGS}
+    by_metric = {
+        metric: highest(every, metric, lambda m: (m.workload.lane, m.workload.precision)) for metric in CEILINGS
+    }
 
     def rate(name: str, metric: str, show: Callable[[float], str] = units.flop_rate) -> Column[tuple[str, str]]:
         of_lane = by_metric[metric]
@@ -294,8 +275,7 @@ def machines(measurements: Iterable[Measurement]) -> Table:
 
     def of_best(row: tuple[str, str]) -> float | None:
         measured, ceiling = by_metric["compute_ceiling"].get(row), best.reached(row[1])
-        value = measured.value("compute_ceiling") if measured else None
-        return value / ceiling if value and ceiling else None
+        return (measured.value("compute_ceiling") or 0.0) / ceiling if measured and ceiling else None
 
     return tabulate(
         "ceilings",
@@ -325,10 +305,6 @@ def _moved(case: Case) -> float | None:
         return None
     programs = [m.program for m in case.measurements if m.program]
     return next((program.bytes_accessed for program in programs if program.bytes_accessed), None)
-
-
-def _times(devices: int, value: float | None) -> float | None:
-    return value and devices * value
 
 
 def _share(value: float) -> str:

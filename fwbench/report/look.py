@@ -31,35 +31,27 @@ from fwbench.text import cut, visible
 INK, PAPER = "#333333", "#fffffe"
 GRID = "#9a9a9a"
 _LOOK: Any = {
-    "axes.edgecolor": INK,
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.labelsize", "font.size", "legend.fontsize"), 8),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 7),
+    **dict.fromkeys(("axes.spines.right", "axes.spines.top"), False),
     "axes.facecolor": "none",
     "axes.grid": True,
     "axes.grid.axis": "y",
-    "axes.labelcolor": INK,
-    "axes.labelsize": 8,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
     "axes.axisbelow": True,
     "figure.facecolor": PAPER,
-    "font.size": 8,
     "grid.alpha": 0.35,
     "grid.color": GRID,
     "grid.linewidth": 0.5,
     "hatch.linewidth": 0.8,
-    "legend.fontsize": 8,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
     "lines.markersize": 4.5,
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "fwbench",
-    "text.color": INK,
     # A name from a record is text, never mathematics.
     "text.parse_math": False,
-    "xtick.color": INK,
-    "xtick.labelsize": 7,
-    "ytick.color": INK,
-    "ytick.labelsize": 7,
 }
 _PANEL = 1.9  # inches high
 _ENTRY = 1.8  # inches of a lane in the legend
@@ -71,13 +63,9 @@ _MARKS = 4
 
 @dataclass(frozen=True)
 class Sheet:
-    """The place that figures are drawn for.
+    """The place that figures are drawn for: the width that they fill, and the least of one with few panels, in inches.
 
-    Attributes:
-        width: the width that figures fill, in inches.
-        least: the least width, of a figure that has few panels, in inches.
-        panels, lanes: the most panels beside each other, and the most lanes beside each other in the legend.
-        title: size of a panel's title, in points.
+    There are so many panels, and lanes of a legend, beside each other at most. A panel's title has so many points.
     """
 
     width: float
@@ -208,11 +196,7 @@ def logarithmic(axes: Axes, way: Literal["x", "y"], values: Sequence[float], sho
 
 
 def round_marks(values: Sequence[float]) -> list[float]:
-    """Two to four round numbers that enclose the values, as far as so few can.
-
-    Args:
-        values: at least one, above 0.
-    """
+    """Two to four round numbers that enclose the values (one or more, above 0), as far as so few can."""
     low, high = min(values), max(values)
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     for steps in ((1, 2, 5), (1,)):

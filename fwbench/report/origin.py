@@ -7,21 +7,12 @@ from fwbench.record.lanes import LANES
 
 
 def origin(setting: Setting, mode: str) -> str:
-    """The origin of a table's or a figure's numbers: machine, versions, commit, and the number of processes a row.
-
-    Args:
-        mode: the mode that it shows; empty: all that was measured.
-    """
+    """The origin of numbers of one mode, or of all if that is empty: machine, versions, commit, processes a row."""
     of_mode = [case for case in measured(setting.cases) if not mode or case.workload.mode == mode]
-    parts = (_machine(setting), _versions(setting, of_mode), _commit(setting), _count(of_mode))
-    return "; ".join(filter(None, parts))
-
-
-def _machine(setting: Setting) -> str:
     machine = setting.machine
-    if machine is None:
-        return "an unnamed machine"
-    return machine.title + (f", driver {machine.driver}" if machine.device == "gpu" and machine.driver else "")
+    driver = f", driver {machine.driver}" if machine and machine.device == "gpu" and machine.driver else ""
+    named = f"{machine.title}{driver}" if machine else "an unnamed machine"
+    return "; ".join(filter(None, (named, _versions(setting, of_mode), _commit(setting), _count(of_mode))))
 
 
 def _versions(setting: Setting, cases: Iterable[Case]) -> str:
@@ -35,20 +26,14 @@ def _versions(setting: Setting, cases: Iterable[Case]) -> str:
 
 
 def _commit(setting: Setting) -> str:
-    commits: dict[str, None] = {}
-    for record in setting.records:
-        if "id" in record.commit:
-            changed = " with uncommitted changes" if record.commit.get("dirty") else ""
-            commits[f"{str(record.commit['id'])[:10]}{changed}"] = None
-    if not commits:
-        return "commit not recorded"
-    return f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
+    stated = (record.commit for record in setting.records if "id" in record.commit)
+    changed = {False: "", True: " with uncommitted changes"}
+    commits = dict.fromkeys(f"{str(commit['id'])[:10]}{changed[bool(commit.get('dirty'))]}" for commit in stated)
+    return f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}" if commits else "commit not recorded"
 
 
 def _count(cases: Iterable[Case]) -> str:
     """The number of processes whose median a row shows, in words."""
     counts = [sum(len(m.processes) or 1 for m in case.measurements) for case in over_seeds(cases)]
-    if not counts:
-        return ""
-    least, most = min(counts), max(counts)
-    return f"n = {least if least == most else f'{least} to {most}'} process{'es' * (most != 1)} a row"
+    least, most = min(counts, default=0), max(counts, default=0)
+    return f"n = {least if least == most else f'{least} to {most}'} process{'es' * (most != 1)} a row" if counts else ""

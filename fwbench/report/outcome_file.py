@@ -23,10 +23,7 @@ SCHEMA = 1
 
 
 def write(path: Path, outcome: Outcome, exit_code: int) -> None:
-    """Write an outcome, as JSON if the path ends in `.json`, else as Markdown.
-
-    Args:
-        exit_code: the run's exit code.
+    """Write an outcome and the run's exit code, as JSON if the path ends in `.json`; else the outcome as Markdown.
 
     Raises:
         OSError: it could not be written.
@@ -81,12 +78,10 @@ def _opened(data: dict[str, Any]) -> dict[str, Any]:
 
 def _sound(finding: Finding) -> bool:
     """True if fwbench could have written this finding; its types are right already."""
-    verdict, numbers = finding.verdict, [finding.base, finding.head]
-    if verdict:
+    numbers, ends = [finding.base, finding.head], (0.0, 0.0)
+    if verdict := finding.verdict:
         numbers += [verdict.ratio, verdict.confidence, verdict.pairs]
-    return (
-        finding.metric in ("", *CRITERIA)
-        and all(math.isfinite(number) for number in numbers if number is not None)
-        # An interval may be unbounded.
-        and not any(map(math.isnan, verdict.interval if verdict else ()))
-    )
+        ends = verdict.interval
+    finite = all(math.isfinite(number) for number in numbers if number is not None)
+    # An interval may be unbounded.
+    return finding.metric in ("", *CRITERIA) and finite and not any(map(math.isnan, ends))

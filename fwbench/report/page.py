@@ -34,19 +34,11 @@ def write(title: str, parts: Sequence[Section], foreign: Table | None) -> str:
     environment = templates()
     environment.filters["inline"] = inline
     environment.globals |= {"exact": exact, "pinned": pinned}
-    script = asset("page.js")
+    environment.globals |= {"most_cards": _CARDS, "answers": _ANSWERS, "about": _ABOUT}
+    style, script = Markup(asset("page.css")), Markup(asset("page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html").render(
-        title=title,
-        parts=parts,
-        foreign=foreign,
-        style=Markup(asset("page.css")),
-        script=Markup(script),
-        digest=digest,
-        most_cards=_CARDS,
-        answers=_ANSWERS,
-        about=_ABOUT,
-    )
+    page = environment.get_template("page.html")
+    return page.render(title=title, parts=parts, foreign=foreign, style=style, script=script, digest=digest)
 
 
 @functools.cache
@@ -87,18 +79,11 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     opening, rest = svg.split(">", 1)
     opening = re.sub(r'\s(width|height|version|xmlns:xlink)="[^"]*"', "", opening)
     # The figure's share of a whole line, so that text has the same size in every figure.
-    share = f"{words.figure.get_figwidth() / PAGE.width:.3f}"
-    words_of = f'role="img" aria-labelledby="{prefix}-t {prefix}-d"'
-    return Markup('{} style="--share: {}" {}><title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}').format(
-        Markup(opening),
-        share,
-        Markup(words_of),
-        prefix,
-        visible(words.title),
-        prefix,
-        visible(words.alternative),
-        Markup(rest),
-    )
+    style = f'style="--share: {words.figure.get_figwidth() / PAGE.width:.3f}"'
+    role = f'role="img" aria-labelledby="{prefix}-t {prefix}-d"'
+    title, description = (escape(visible(text)) for text in (words.title, words.alternative))
+    named = f'<title id="{prefix}-t">{title}</title><desc id="{prefix}-d">{description}</desc>'
+    return Markup(f"{opening} {style} {role}>{named}{rest}")
 
 
 def _link(row: re.Match[str], rows: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fwbench import units
 from fwbench.compare.cases import Case, OfCase, comparisons, reasons
 from fwbench.compare.parity import apart
 from fwbench.compare.weighing import Weighed, weigh
@@ -38,10 +37,7 @@ class Price(OfCase):
         """`1.83 (0.91 to 3.66) times as fast, 40 times the error`; for training, the error is the gradients'."""
         parts = []
         if self.weighed:
-            reach, shown = self.weighed.reach, self.weighed.shown
-            known = units.times((reach.low, reach.high))
-            speed = known if isinstance(shown, units.Within) else f"{shown:.2f} ({known})"
-            parts += [f"{speed} times as fast"] if known else []
+            parts += [f"{speed} times as fast"] if (speed := self.weighed.words) else []
         metric = ERRORS["output" if self.workload.mode in FORWARD else "gradients"]
         if (more := self.more(metric)) is not None:
             parts.append(f"{_many(more)} times the error")
@@ -53,10 +49,8 @@ def prices(cases: Iterable[Case]) -> list[Price]:
     by_workload = {comparison.workload: comparison.lanes for comparison in comparisons(cases)}
     rows = []
     for workload, lanes in by_workload.items():
-        if workload.precision not in LOWER:
-            continue
         in_fp32 = by_workload.get(dataclasses.replace(workload, precision="fp32"), {})
-        for lane, case in lanes.items():
+        for lane, case in lanes.items() if workload.precision in LOWER else ():
             beside = in_fp32.get(lane)
             both = beside is not None and case.value("throughput") and beside.value("throughput")
             weighed = weigh(case, beside) if beside and both and not apart(case, beside) else None
@@ -65,11 +59,9 @@ def prices(cases: Iterable[Case]) -> list[Price]:
 
 
 def table(rows: Sequence[Price], *, brief: bool = False) -> Table:
-    """The table of lower precisions: one row a lane and precision.
-
-    Args:
-        brief: whether fp32's own errors are left out, for the end of a run.
-    """
+    """The table of lower precisions: one row a lane and precision; in `brief` without fp32's own errors."""
+    known = [metric for metric in ERRORS.values() if any(price.case.value(metric) is not None for price in rows)]
+    cases, sides = [price.case for price in rows], (False,) if brief else (False, True)
     return tabulate(
         "precisions",
         "What a lower precision gains and costs",
@@ -81,31 +73,19 @@ def table(rows: Sequence[Price], *, brief: bool = False) -> Table:
             Column("lane", lambda price: price.workload.lane),
             Column("precision", lambda price: price.workload.precision),
             Column("against fp32", lambda price: str(price) or None),
-            *(
-                column
-                for metric in ERRORS.values()
-                if any(price.case.value(metric) is not None for price in rows)
-                for column in (_own(metric), *(() if brief else (_of_fp32(metric),)))
-            ),
+            *(_error(metric, of_fp32) for metric in known for of_fp32 in sides),
         ),
         rows,
-        [
-            f"no {_words(metric)}: {reason}"
-            for metric in ERRORS.values()
-            for reason in reasons((price.case for price in rows), metric)
-        ],
+        [f"no {_words(metric)}: {reason}" for metric in ERRORS.values() for reason in reasons(cases, metric)],
     )
 
 
-def _own(metric: str) -> Column[Price]:
-    return Column(_words(metric), lambda price: price.case.value(metric), "1", "{:.1e}".format)
-
-
-def _of_fp32(metric: str) -> Column[Price]:
+def _error(metric: str, of_fp32: bool) -> Column[Price]:
     def error(price: Price) -> float | None:
-        return price.beside.value(metric) if price.beside else None
+        case = price.beside if of_fp32 else price.case
+        return case.value(metric) if case else None
 
-    return Column(f"{_words(metric)} in fp32", error, "1", "{:.1e}".format)
+    return Column(f"{_words(metric)}{' in fp32' if of_fp32 else ''}", error, "1", "{:.1e}".format)
 
 
 def _words(metric: str) -> str:

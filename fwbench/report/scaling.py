@@ -1,13 +1,12 @@
 """The scaling of throughput: a workload over several devices against the same lane on one of them."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fwbench import units
 from fwbench.compare.cases import Case, OfCase, measured, over_seeds
 from fwbench.compare.parity import apart
-from fwbench.compare.weighing import Weighed, weigh
+from fwbench.compare.weighing import Interval, Weighed, weigh
 from fwbench.report.columns import unit, workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -35,10 +34,11 @@ class Scaled(OfCase):
         devices, shown = self.workload.devices, self.weighed.shown
         return units.Within(shown / devices, *(end / devices for end in units.bounds(shown)))
 
-    def end(self, of: str) -> float | None:
-        """An end of the interval over pairs of processes, as efficiency: `low` or `high`."""
-        interval = self.weighed.interval if self.weighed else None
-        return getattr(interval, of) / self.workload.devices if interval else None
+    @property
+    def interval(self) -> Interval | None:
+        """The efficiency's interval over pairs of processes."""
+        interval, devices = self.weighed.interval if self.weighed else None, self.workload.devices
+        return interval and Interval(interval.low / devices, interval.high / devices, interval.level)
 
 
 def scaled(cases: Sequence[Case]) -> list[Scaled]:
@@ -51,11 +51,8 @@ def scaled(cases: Sequence[Case]) -> list[Scaled]:
         if workload.devices == 1 or not case.value("throughput"):
             continue
         batches = {"weak": workload.batch_size // workload.devices, "strong": workload.batch_size}
-        beside = {
-            kind: row
-            for kind, batch in batches.items()
-            if (row := alone.get(dataclasses.replace(workload, devices=1, batch_size=batch)))
-        }
+        both = ((kind, alone.get(replace(workload, devices=1, batch_size=batch))) for kind, batch in batches.items())
+        beside = {kind: row for kind, row in both if row}
         if not beside:
             why = f"no record of one device at batch {batches['weak']} or {batches['strong']}"
             rows.append(Scaled(case, "", None, why))
@@ -72,14 +69,14 @@ def table(rows: Sequence[Scaled]) -> Table:
     def metric(name: str, metric: str, show: Callable[[float], str]) -> Column[Scaled]:
         return Column(name, lambda row: row.case.value(metric), unit(metric), show)
 
-    def level(row: Scaled) -> float | None:
-        return row.weighed.interval.level if row.weighed and row.weighed.interval else None
+    def of_each(row: Scaled) -> float:
+        return (row.case.value("throughput") or 0.0) / row.workload.devices
 
-    intervals = (
-        Column[Scaled]("from", lambda row: row.end("low"), "1", units.share),
-        Column[Scaled]("to", lambda row: row.end("high"), "1", units.share),
-        Column[Scaled]("at", level, "1", units.share),
-    )
+    def interval(name: str, part: str) -> Column[Scaled]:
+        return Column(name, lambda row: getattr(row.interval, part, None), "1", units.share)
+
+    intervals = (interval("from", "low"), interval("to", "high"), interval("at", "level"))
+    one_cpu = "scaling of any accelerator: these devices are parts of one CPU"
     return tabulate(
         "scaling",
         "Several devices",
@@ -95,25 +92,14 @@ def table(rows: Sequence[Scaled]) -> Table:
             *workload_columns(rows),
             Column("lane", lambda row: row.case.lane),
             metric("throughput/s", "throughput", units.rate),
-            Column(
-                "per device/s",
-                lambda row: (row.case.value("throughput") or 0.0) / row.workload.devices,
-                "1/s",
-                units.rate,
-            ),
+            Column("per device/s", of_each, "1/s", units.rate),
             Column("scaling", lambda row: row.kind or None),
             Column("efficiency", lambda row: row.why or row.efficiency, "1", units.share),
-            *(intervals if any(row.weighed and row.weighed.interval for row in rows) else ()),
+            *(intervals if any(row.interval for row in rows) else ()),
             metric("spread", "rank_spread", "{:.1%}".format),
             metric("exchange", "communication_time", units.seconds),
             metric("joining", "join_time", units.seconds),
         ),
         rows,
-        _missing(rows),
+        [one_cpu] if any(row.workload.device == "cpu" for row in rows) else [],
     )
-
-
-def _missing(rows: Sequence[Scaled]) -> list[str]:
-    if any(row.workload.device == "cpu" for row in rows):
-        return ["scaling of any accelerator: these devices are parts of one CPU"]
-    return []

@@ -91,17 +91,10 @@ def sections(read: Sequence[Record], out: Path, asked: str | None = None) -> lis
     for number, (setting, separating) in enumerate(zip(settings, cases.separations(settings), strict=True), 1):
         baseline = asked or cases.baseline(setting.cases)
         against = ratios.sentences(ratios.ratios(setting.cases, baseline), baseline) if baseline else []
-        parts.append(
-            Section(
-                heading(setting, number * several, separating),
-                out / f"setting-{number}" if several else out,
-                [*answers.headline(answers.answers(setting.cases)), *against],
-                contents.remarks(setting),
-                contents.tables(setting, baseline),
-                setting,
-                baseline,
-            )
-        )
+        answered = [*answers.headline(answers.answers(setting.cases)), *against]
+        named, folder = heading(setting, number * several, separating), out / f"setting-{number}" if several else out
+        remarks, tables = contents.remarks(setting), contents.tables(setting, baseline)
+        parts.append(Section(named, folder, answered, remarks, tables, setting, baseline))
     if foreign := [(record, plain) for record in read for plain in record.plain.values()]:
         parts.append(Section("Other benchmarks", out, [], [], [contents.foreign(foreign)], None))
     return parts

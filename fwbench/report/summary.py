@@ -11,8 +11,8 @@ from fwbench.machine.disturbances import CAUSES, LOAD, capped, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
-from fwbench.report import brief, calls, fits, precisions, ratios, scaling
-from fwbench.report.answers import answers
+from fwbench.report import calls, fits, precisions, ratios, scaling
+from fwbench.report.answers import answers, in_short
 from fwbench.report.limits import above, matrix_products
 from fwbench.report.tables import Table
 from fwbench.report.tables import lines as for_terminal
@@ -39,7 +39,7 @@ _LEFT = 4  # columns of text; numbers after them are set flush right
 def answered(measurements: Sequence[Measurement]) -> list[str]:
     """The lines of the table of answers: which lane is faster in each workload; none if no two lanes are compared."""
     rows = answers(cases(m for m in measurements if m.workload.mode != "fit"))
-    return for_terminal(brief.table(rows)) if any(row.weighed for row in rows) else []
+    return for_terminal(in_short(rows)) if any(row.weighed for row in rows) else []
 
 
 def priced(measurements: Sequence[Measurement]) -> list[str]:
@@ -48,23 +48,13 @@ def priced(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def table(measurements: Sequence[Measurement]) -> list[str]:
-    """The lines of the table of calls: inference and single training steps.
-
-    Memory is the device allocator's peak on a GPU and the process's peak resident memory on a CPU; compile is tracing
-    and compiling together, to steady the time from its start until calls are steady; speed-up is throughput relative
-    to the baseline lane on the same workload.
-    """
+    """The lines of the table of calls: inference and single training steps."""
     call_cases = cases(m for m in measurements if m.workload.mode != "fit")
     return _lines(calls.table("calls", "", call_cases, baseline(call_cases)))
 
 
 def epochs(measurements: Sequence[Measurement], study: str | None = None) -> list[str]:
-    """The lines of the table of fits; a study that has a table of its own gets that one.
-
-    An epoch is the median of those after the first, which pays for compilation; waiting for data and evaluating are
-    shares of it; losses and accuracies are the last epoch's. Workloads that differ in their seed alone share a row:
-    times are medians over seeds, losses and accuracies means, with the standard deviation where there are several.
-    """
+    """The lines of the table of fits; a study that has a table of its own gets that one."""
     of_fits = _OF_STUDIES.get(study or "", fits.epoch_times)
     return _lines(of_fits(cases(m for m in measurements if m.workload.mode == "fit")))
 
@@ -172,10 +162,8 @@ def _of_settings(measured: Sequence[Measurement]) -> Iterator[str]:
     """Notes on rows whose settings hold a caution, or whose process also imported other frameworks."""
     cautioned = grouped((m for m in measured if m.settings.get("caution")), lambda m: m.settings["caution"])
     yield from (f"{_ids(of)}: {caution}" for caution, of in cautioned.items())
-    beside = grouped(
-        (m for m in measured if m.settings.get(ALSO_IMPORTED)),
-        lambda m: (m.workload.lane, " and ".join(m.settings[ALSO_IMPORTED])),
-    )
+    mixed = (m for m in measured if m.settings.get(ALSO_IMPORTED))
+    beside = grouped(mixed, lambda m: (m.workload.lane, " and ".join(m.settings[ALSO_IMPORTED])))
     for (lane, others), of in beside.items():
         yield (
             f"{_ids(of)}: the process of {lane} also imported {others}, whose memory is in the host memory shown, "
@@ -203,7 +191,9 @@ def _of_calls(m: Measurement) -> Iterator[str]:
 
 def _repeated(measured: Sequence[Measurement]) -> Iterator[str]:
     """Notes on measuring again, on waiting for other load to end, and on recompilation."""
-    for when, again in grouped((m for m in measured if m.attempts), _again).items():
+    attempted = (m for m in measured if m.attempts)
+    for rerun, again in grouped(attempted, lambda m: any(attempt.get("rerun") for attempt in m.attempts)).items():
+        when = "when the test was run again" if rerun else "as the first attempt was disturbed"
         named = _ids(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
         yield f"measured a second time {when}: {len(again)} ({named})"
     if waited := sum(m.stages.get(WAITING, 0.0) for m in measured):
@@ -242,15 +232,8 @@ def _of_outputs(m: Measurement) -> Iterator[str]:
         yield f"memory grows by {units.size(growth)} with each call ({m.metrics['memory_growth'].source})"
 
 
-def _again(m: Measurement) -> str:
-    """The occasion on which a measurement was made again, in a note's words."""
-    if any(attempt.get("rerun") for attempt in m.attempts):
-        return "when the test was run again"
-    return "as the first attempt was disturbed"
-
-
-def _disturbed(measured: Sequence[Measurement]) -> list[str]:
-    """A sentence for each cause that disturbed measurements."""
+def _disturbed(measured: Sequence[Measurement]) -> Iterator[str]:
+    """Yield a sentence for each cause that disturbed measurements."""
     # Threads that wait for each other suffer most; one alone waits for nobody.
     several = [m.settings for m in measured if m.settings.get("OMP_NUM_THREADS") != "1"]
     ways = ["--fwbench-threads=1"] if several else []
@@ -258,15 +241,13 @@ def _disturbed(measured: Sequence[Measurement]) -> list[str]:
         ways.insert(0, "OMP_WAIT_POLICY=PASSIVE")
     pairs = [(m.workload.id, disturbance) for m in measured for disturbance in disturbances([m])]
     by_cause = grouped(pairs, lambda pair: pair[1].cause)
-    lines = []
     for cause in (cause for cause in CAUSES if cause in by_cause):
         worst, most = max(by_cause[cause], key=lambda pair: pair[1].degree)
         helps = f", or set {' or '.join(ways)}" if ways and cause == LOAD else ""
-        lines.append(
+        yield (
             f"{cause.happened} while {len(by_cause[cause])} of {len(measured)} were measured (most: {most.detail}, "
             f"{worst}). {cause.next_step}{helps}, and measure again."
         )
-    return lines
 
 
 def _capped(measured: Sequence[Measurement]) -> Iterator[str]:
@@ -283,14 +264,13 @@ def _capped(measured: Sequence[Measurement]) -> Iterator[str]:
 
 def _slower_alone(measured: Sequence[Measurement]) -> Iterator[str]:
     """A note on rows of a GPU that are slower than their turns, which load the programs that the rows compiled."""
-    slower = []
-    for m in measured:
-        throughput = m.value("throughput")
-        if m.workload.device == "gpu" and m.turns and throughput:
-            turns = statistics.median(min(each["call"]) for each in m.turns)
-            slower.append((m.workload.samples / throughput / turns, m.workload.id))
-    slower = [each for each in slower if each[0] > _SLOWER]
-    if slower:
+    turned = (m for m in measured if m.workload.device == "gpu" and m.turns)
+    factors = (
+        (m.workload.samples / throughput / statistics.median(min(each["call"]) for each in m.turns), m.workload.id)
+        for m in turned
+        if (throughput := m.value("throughput"))
+    )
+    if slower := [each for each in factors if each[0] > _SLOWER]:
         most, worst = max(slower)
         yield (
             f"{len(slower)} rows are slower than their turns (most: {units.ratio(most)}, {worst}). The answers rest on "

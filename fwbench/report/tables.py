@@ -16,7 +16,6 @@ class Spread(float):
     sd: float
 
     def __new__(cls, mean: float, sd: float) -> "Spread":
-        """A mean and its standard deviation, in the same unit."""
         spread = super().__new__(cls, mean)
         spread.sd = sd
         return spread

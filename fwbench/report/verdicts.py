@@ -1,7 +1,7 @@
 """A comparison for readers: the terminal's table, and a short summary in Markdown for a pull request."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fwbench import text, units
@@ -31,18 +31,18 @@ _TOLD_BY_BADGE: tuple[Kind, ...] = (*FAILING, "incomparable", "improved", "uncha
 
 def lines(outcome: Outcome) -> list[str]:
     """Lines for the terminal: changed programs, which are exact; a row a metric, the gravest first; then the notes."""
-    findings = [finding for finding in _sorted(outcome) if finding.metric]
-    shown = [finding for finding in findings if len(findings) <= _MANY or finding.kind != "unchanged"]
-    cells = [_row(finding) for finding in shown]
-    left_out = len(findings) - len(shown)
-    more = f"{left_out} unchanged rows are not shown: --fwbench-summary=FILE.json holds them" if left_out else ""
-    rows = [_HEADER, *([text.line(cell, _WIDEST) for cell in row] for row in cells)]
+    findings = _sorted(outcome)
+    of_metrics = [finding for finding in findings if finding.metric]
+    shown = [finding for finding in of_metrics if len(of_metrics) <= _MANY or finding.kind != "unchanged"]
+    rows = [_HEADER, *([text.line(cell, _WIDEST) for cell in _row(finding)] for finding in shown)]
+    left_out = len(of_metrics) - len(shown)
+    more = f"{left_out} unchanged rows are not shown: --fwbench-summary=FILE.json holds them"
     return [
         text.line(f"{outcome.head}, against {outcome.base}"),
-        *map(text.line, _programs(outcome)),
+        *map(text.line, _told(findings, beside=True)),
         *(text.columns(rows) if len(rows) > 1 else ()),
-        *map(text.line, _notes(outcome)),
-        *filter(None, [more]),
+        *map(text.line, [*_told(findings), *outcome.notes]),
+        *([more] if left_out else ()),
         headline(outcome),
     ]
 
@@ -67,28 +67,19 @@ def headline(outcome: Outcome) -> str:
 def markdown(outcome: Outcome) -> str:
     """Markdown for a pull request: headline, changed programs, a table of differences, notes, what is left out."""
     shown = [finding for finding in _sorted(outcome) if not finding.metric or finding.kind not in _ALIKE]
-    findings = [finding for finding in shown if finding.metric]
-    table = (
-        [_bar(_HEADER), f"|{' --- |' * len(_HEADER)}", *(_bar(_row(finding)) for finding in findings)]
-        if findings
-        else []
-    )
+    rows = [_bar(_row(finding)) for finding in shown if finding.metric]
     parts = [
         f"**fwbench: {headline(outcome)}**",
-        _list(_programs(outcome)),
-        "\n".join(table),
-        _list([*_told([finding for finding in shown if finding.kind not in BESIDE]), *_alike(outcome), *outcome.notes]),
+        _list(_told(shown, beside=True)),
+        "\n".join([_bar(_HEADER), f"|{' --- |' * len(_HEADER)}", *rows]) if rows else "",
+        _list([*_told(shown), *_alike(outcome), *outcome.notes]),
         f"{text.markdown(outcome.head, _LONGEST)}, against {text.markdown(outcome.base, _LONGEST)}.",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def badge(outcome: Outcome | None) -> dict[str, Any]:
-    """A badge for shields.io: the gravest difference, as the JSON that its endpoint badge reads.
-
-    Args:
-        outcome: the comparison's; None: nothing was compared.
-    """
+    """A badge for shields.io: the gravest difference (None: nothing was compared), as its endpoint badge reads it."""
     counts = outcome.counts if outcome else {}
     kind = next((kind for kind in _TOLD_BY_BADGE if kind in counts), None)
     message = f"{counts[kind]} {_SAYS.get(kind, kind)}" if kind else "nothing compared"
@@ -100,41 +91,27 @@ def _alike(outcome: Outcome) -> list[str]:
     """A line that counts rows without a difference, and names the inconclusive ones with the largest changes."""
     rows = {kind: [f for f in outcome.findings if f.metric and f.kind == kind] for kind in _ALIKE}
     counted = [f"{len(of)} {kind}" for kind, of in rows.items() if of]
-    ratios = [(finding.benchmark, finding.verdict.ratio) for finding in rows["inconclusive"] if finding.verdict]
-    farthest = sorted(ratios, key=lambda named: -_apart(named[1]))
-    named = f" ({_named([f'{name} {text.change(ratio)}' for name, ratio in farthest])})" if farthest else ""
+    ratios = [(finding.verdict.ratio, finding.benchmark) for finding in rows["inconclusive"] if finding.verdict]
+    # By the factor between base and head, whichever is the larger one.
+    farthest = sorted(ratios, key=lambda named: -max(named[0], 1 / named[0]) if named[0] > 0 else -math.inf)
+    named = f" ({_named([f'{name} {text.change(ratio)}' for ratio, name in farthest])})" if farthest else ""
     return [f"rows without a difference, not shown here: {', '.join(counted)}{named}"] if counted else []
-
-
-def _apart(ratio: float) -> float:
-    """The factor between base and head, whichever is the larger one."""
-    return max(ratio, 1 / ratio) if ratio > 0 else math.inf
 
 
 def _sorted(outcome: Outcome) -> list[Finding]:
     return sorted(outcome.findings, key=lambda finding: ORDER.index(finding.kind))
 
 
-def _programs(outcome: Outcome) -> list[str]:
-    return _told([finding for finding in _sorted(outcome) if finding.kind in BESIDE])
-
-
-def _notes(outcome: Outcome) -> list[str]:
-    return [*_told([finding for finding in _sorted(outcome) if finding.kind not in BESIDE]), *outcome.notes]
-
-
-def _told(findings: Sequence[Finding]) -> list[str]:
-    """A line for each note, with all benchmarks that share it, and the metrics that it is about."""
+def _told(findings: Sequence[Finding], beside: bool = False) -> Iterator[str]:
+    """Yield a line for each note of kinds in `BESIDE`, or of all others: the benchmarks that share it, and metrics."""
     names: dict[tuple[str, str], dict[str, list[str]]] = {}
     for finding in findings:
-        if finding.note or not finding.metric:
+        if (finding.note or not finding.metric) and (finding.kind in BESIDE) == beside:
             alike = names.setdefault((_SAYS.get(finding.kind, finding.kind), finding.note), {})
             alike.setdefault(finding.benchmark, []).extend(filter(None, [finding.metric]))
-    notes = []
     for (says, note), metrics in names.items():
         named = [f"{name} ({', '.join(of)})" if of else name for name, of in metrics.items()]
-        notes.append(f"{_named(named)}: {says}{f': {note}' if note else ''}")
-    return notes
+        yield f"{_named(named)}: {says}{f': {note}' if note else ''}"
 
 
 def _named(names: Sequence[str]) -> str:
@@ -145,17 +122,12 @@ def _named(names: Sequence[str]) -> str:
 def _row(finding: Finding) -> tuple[str, ...]:
     criterion = CRITERIA[finding.metric]
     show = units.SHOW[criterion.unit]
-    verdict = finding.verdict
-    return (
-        finding.benchmark,
-        finding.metric,
-        "" if finding.base is None else show(finding.base),
-        "" if finding.head is None else show(finding.head),
-        "" if verdict is None else text.change(verdict.ratio),
-        "" if verdict is None else _interval(verdict.interval, verdict.confidence),
-        finding.replicates,
-        _SAYS.get(finding.kind, finding.kind),
-    )
+    base, head = ("" if value is None else show(value) for value in (finding.base, finding.head))
+    change = interval = ""
+    if verdict := finding.verdict:
+        change, interval = text.change(verdict.ratio), _interval(verdict.interval, verdict.confidence)
+    said = _SAYS.get(finding.kind, finding.kind)
+    return finding.benchmark, finding.metric, base, head, change, interval, finding.replicates, said
 
 
 def _interval(ends: tuple[float, float], confidence: float) -> str:
@@ -170,5 +142,5 @@ def _bar(cells: Sequence[str]) -> str:
     return text.row(text.markdown(cell, _LONGEST) for cell in cells)
 
 
-def _list(notes: Sequence[str]) -> str:
+def _list(notes: Iterable[str]) -> str:
     return "\n".join(f"- {text.markdown(note, _LONGEST)}" for note in notes)

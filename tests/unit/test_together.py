@@ -5,9 +5,8 @@ import pytest
 
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Duet
-from fwbench.compare.duet_outcome import outcome
+from fwbench.compare.duet_outcome import CHANCE, outcome, together
 from fwbench.compare.findings import ALL, Outcome
-from fwbench.compare.together import CHANCE, together
 from fwbench.record.workload import Workload
 from tests.unit.test_duet import pair
 

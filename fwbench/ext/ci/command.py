@@ -57,6 +57,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _duet(options: argparse.Namespace) -> int:
     base = _named(options.base) if options.base else _of_event(*github.event())
+    try:
+        arguments = shlex.split(options.arguments)
+    except ValueError as error:
+        raise UserError(f"--arguments cannot be read ({error})") from None
     summary = options.output / _SUMMARY
     with files.writing("choose another folder with --output"):
         options.output.mkdir(parents=True, exist_ok=True)
@@ -65,17 +69,16 @@ def _duet(options: argparse.Namespace) -> int:
         *(sys.executable, "-m", "pytest", "--benchmark-only", "--fwbench-profile=ci", f"--fwbench-against={base}"),
         *(f"--fwbench-summary={summary}", f"--junit-xml={options.output / 'junit.xml'}"),
         f"--benchmark-json={options.output / 'duet.json'}",
-        *_split(options.arguments),
+        *arguments,
     ]
     print(f"base is {base}\n{shlex.join(command)}", flush=True)
-    code = _run(command)
-    why, outcome = f"pytest ended with exit code {code}.", None
+    code, outcome, unread = _run(command), None, ""
     try:
         outcome = _found(summary)
     except UserError as error:
         print(f"fwbench: {error}", file=sys.stderr)
-        why = f"pytest ended with exit code {code}, and its summary cannot be read."
-    text = _told(outcome, why)
+        unread = ", and its summary cannot be read"
+    text = _told(outcome, f"pytest ended with exit code {code}{unread}.")
     # If one of these files cannot be written, the exit code changes: the next workflow would take the folder for whole
     # without it. GitHub's page is for readers alone.
     left = {"summary.md": text, "badge.json": json.dumps(verdicts.badge(outcome))}
@@ -136,11 +139,7 @@ def _comment(options: argparse.Namespace) -> int:
 
 
 def _found(summary: Path) -> Outcome | None:
-    """The outcome of a run; None if it has compared nothing.
-
-    Raises:
-        UserError: the file is no summary.
-    """
+    """The outcome of a run; None if it has compared nothing. A file that is no summary raises a `UserError`."""
     # pytest makes an empty file before it measures, to see that it can write there.
     return outcome_file.read(summary) if summary.exists() and summary.stat().st_size else None
 
@@ -148,13 +147,6 @@ def _found(summary: Path) -> Outcome | None:
 def _told(outcome: Outcome | None, otherwise: str) -> str:
     """The outcome in Markdown, or that nothing was compared: an older comment must not stand for this commit."""
     return verdicts.markdown(outcome) if outcome else f"**fwbench: nothing was compared.** {otherwise}\n"
-
-
-def _split(arguments: str) -> list[str]:
-    try:
-        return shlex.split(arguments)
-    except ValueError as error:
-        raise UserError(f"--arguments cannot be read ({error})") from None
 
 
 def _of_event(name: str, data: Mapping[str, Any]) -> str:
@@ -192,26 +184,25 @@ def _of_pull_request(tip: str, head: str | None) -> str:
 
 def _named(revision: str) -> str:
     """The commit of a revision of the clone, or else of its origin."""
-    commit = git.commit(Path.cwd(), revision)
-    if commit is None:
-        depth = ["--depth=1"] if _is_shallow() else []
-        try:
-            _git("fetch", "--quiet", "--no-tags", *depth, "origin", "--", revision)
-        except UserError as error:
-            raise UserError(
-                f"--base {revision!r} is no revision of this repository, nor of its origin: {error}"
-            ) from None
-        commit = _git("rev-parse", "FETCH_HEAD^{commit}")
-    return commit
+    if commit := git.commit(Path.cwd(), revision):
+        return commit
+    try:
+        return _fetch("--", revision)
+    except UserError as error:
+        raise UserError(f"--base {revision!r} is no revision of this repository, nor of its origin: {error}") from None
 
 
 def _fetched(commit: str) -> str:
     """Fetch a commit if the clone lacks it, as actions/checkout brings one commit alone; return its name."""
-    if git.commit(Path.cwd(), commit) is None:
-        # A whole clone is fetched into without a depth, which would cut off the history that is there.
-        depth = ["--depth=1"] if _is_shallow() else []
-        _git("fetch", "--quiet", "--no-tags", *depth, "origin", commit)
-    return commit
+    return git.commit(Path.cwd(), commit) or _fetch(commit)
+
+
+def _fetch(*wanted: str) -> str:
+    """Fetch from the clone's origin; return the name of the commit that came."""
+    # A whole clone is fetched into without a depth, which would cut off the history that is there.
+    depth = ["--depth=1"] if _is_shallow() else []
+    _git("fetch", "--quiet", "--no-tags", *depth, "origin", *wanted)
+    return _git("rev-parse", "FETCH_HEAD^{commit}")
 
 
 def _is_shallow() -> bool:
@@ -219,11 +210,6 @@ def _is_shallow() -> bool:
 
 
 def _git(*arguments: str) -> str:
-    """Run git in the clone and return its output.
-
-    Raises:
-        UserError: it fails.
-    """
     try:
         return os.fsdecode(git.answer(Path.cwd(), *arguments)).strip()
     except UserError as error:

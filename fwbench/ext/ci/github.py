@@ -93,10 +93,7 @@ def pull_requests(name: str, data: Mapping[str, Any]) -> list[int]:
 
 
 def comment(number: int, text: str) -> str:
-    """Comment on a pull request, in place of our earlier comment.
-
-    Returns:
-        The comment's address.
+    """Comment on a pull request, in place of our earlier comment, and return the comment's address.
 
     Raises:
         RefusedError: the token may not comment.
@@ -107,18 +104,17 @@ def comment(number: int, text: str) -> str:
     for candidate in _all(f"issues/{number}/comments?"):
         # Anybody can write the marker, and only our own comment may be replaced.
         if str(within(candidate, "body")).startswith(MARKER) and within(candidate, "user", "type") == "Bot":
-            return _address(_ask("PATCH", f"issues/comments/{_number(within(candidate, 'id'))}", body))
-    return _address(_ask("POST", f"issues/{number}/comments", body))
+            answer = _ask("PATCH", f"issues/comments/{_number(within(candidate, 'id'))}", body)
+            break
+    else:
+        answer = _ask("POST", f"issues/{number}/comments", body)
+    return str(within(answer, "html_url") or "commented")
 
 
 def _number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise UserError("GitHub names no number where a pull request or a comment should have one")
     return value
-
-
-def _address(answer: object) -> str:
-    return str(within(answer, "html_url") or "commented")
 
 
 def _all(path: str) -> Iterator[Any]:
@@ -145,12 +141,9 @@ def _ask(method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         raise UserError("`fwbench ci comment` needs GITHUB_REPOSITORY, and GITHUB_TOKEN: ${{ github.token }}")
     asked = f"{method} {path.partition('?')[0]}"
     try:
-        request = urllib.request.Request(
-            f"{api}/repos/{repository}/{path}",
-            None if body is None else json.dumps(body).encode(),
-            {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json", "User-Agent": "fwbench"},
-            method=method,
-        )
+        given = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json", "User-Agent": "fwbench"}
+        request = urllib.request.Request(f"{api}/repos/{repository}/{path}", given, headers, method=method)
         with urllib.request.build_opener(_Unled).open(request, timeout=_DEADLINE) as answer:
             return json.loads(_whole(answer))
     except urllib.error.HTTPError as error:
@@ -170,20 +163,13 @@ def _ask(method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
 
 
 def _is_limited(error: urllib.error.HTTPError) -> bool:
-    """True if too much was asked.
-
-    GitHub answers 429, or 403 as to a token that may not (docs.github.com, "Rate limits for the REST API").
-    """
+    # GitHub answers 429, or 403 as to a token that may not (docs.github.com, "Rate limits for the REST API").
     used_up = error.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in error.headers
     return error.code == 429 or (error.code == 403 and used_up)
 
 
 def _whole(answer: HTTPResponse) -> bytes:
-    """An answer's body.
-
-    Raises:
-        OSError: it comes too slowly, does not end, or ends too early.
-    """
+    """An answer's body; an `OSError` if it comes too slowly, does not end, or ends too early."""
     body, end = bytearray(), time.monotonic() + _DEADLINE
     while chunk := answer.read1(1 << 16):
         body += chunk

@@ -60,11 +60,10 @@ class _Job:
     """A workload that was submitted.
 
     Attributes:
-        arrived: called with the measurement; returns the measurement that replaces it.
         lost: hosts on which the measuring process was lost.
         said: messages for the user: the stages, and what happened to the measuring process.
         answer: gives the measurement, once a slot has made it.
-        kept: the measurement that `arrived` has returned; None: `arrived` has not been called yet.
+        kept: the measurement with which `arrived` has replaced it; None: `arrived` has not been called yet.
     """
 
     workload: Workload
@@ -129,20 +128,12 @@ class Pool:
         return f"{accelerators}, through {self._engine.name} ({', '.join(hosts)})"
 
     def _of_one_kind(self, started: int) -> Machine:
-        """The machine that every slot has.
-
-        Args:
-            started: how many slots have started.
-
-        Raises:
-            UserError: as for `Pool`.
-        """
+        """The machine that every slot has, if so many slots have started and are of one kind, as `Pool` demands."""
         name, asked = self._engine.name, len(self._slots)
         if started < asked:
             raise UserError(
                 f"{asked - started} of {asked} accelerators of {name} did not come within {START_DEADLINE:g} s and "
-                f"{_MOST_STARTS} starts: "
-                f"others hold them, or their nodes are ill; {self._engine.status} tells which"
+                f"{_MOST_STARTS} starts: others hold them, or their nodes are ill; {self._engine.status} tells which"
             )
         first, owners = self._slots[0], set[tuple[str, str]]()
         for slot in self._slots:
@@ -235,7 +226,11 @@ class Pool:
                     self._free.put(slot)
                 elif not self._slots:
                     self._free.put(None)
-            return dataclasses.replace(measurement, node=self._node(slot, job))
+            mine, ours = slot.described.machine.to_json(), self.machine.to_json()
+            others = {name: value for name, value in mine.items() if name != "cpus" and value != ours[name]}
+            place, accelerator = slot.place, slot.described.accelerator
+            node = Node(place.host, accelerator, place.parts, others, tuple(job.lost))
+            return dataclasses.replace(measurement, node=node)
         self._free.put(None)
         raise UserError(
             f"every accelerator of {self._engine.name} is lost; what was measured is in the journal, from which "
@@ -243,11 +238,7 @@ class Pool:
         )
 
     def _run(self, slot: _Running) -> bool:
-        """Start a slot unless it runs, and start it again if it dies while it starts; return whether it runs.
-
-        Raises:
-            UserError: it cannot measure; one sentence.
-        """
+        """Start a slot unless it runs, and start it again if it dies while it starts; return whether it runs."""
         end = time.monotonic() + START_DEADLINE
         while slot.handle is None:
             late = time.monotonic() >= end
@@ -264,11 +255,7 @@ class Pool:
         return True
 
     def _watched(self, slot: _Running, job: _Job) -> Measurement:
-        """Let a slot measure a job, and follow its stages.
-
-        Raises:
-            LostError: the slot is gone.
-        """
+        """Let a slot measure a job, and follow its stages; a `LostError` if the slot is gone."""
         answer, told = self._engine.ask(slot.handle, "measure", *self._setup, job.workload, job.protocol), 0
         while not wait([answer], _LOOK).done:
             stages = self._answer(slot, "stages", _SILENT)
@@ -278,22 +265,13 @@ class Pool:
         return measurement
 
     def _answer(self, slot: _Running, method: str, seconds: float) -> Any:
-        """Call a slot's method and return its answer.
-
-        Raises:
-            LostError: the slot is gone, or was killed here because it did not answer in time or the pool is closed.
-        """
+        """Call a slot's method and return its answer; kill the slot if it is late or the pool is closed."""
         answer, end = self._engine.ask(slot.handle, method), time.monotonic() + seconds
         while not wait([answer], _LOOK).done:
             if self._closed or time.monotonic() > end:
                 self._engine.kill(slot.handle)
                 raise LostError
         return answer.result()
-
-    def _node(self, slot: _Running, job: _Job) -> Node:
-        mine, ours = slot.described.machine.to_json(), self.machine.to_json()
-        others = {name: value for name, value in mine.items() if name != "cpus" and value != ours[name]}
-        return Node(slot.place.host, slot.described.accelerator, slot.place.parts, others, tuple(job.lost))
 
     def _of_one_version(self, measurement: Measurement, host: str) -> Measurement:
         """The measurement; a failure if its host's versions are not those of the host that first measured its lane."""

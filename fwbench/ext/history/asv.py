@@ -58,13 +58,9 @@ def _record(path: Path) -> Record:
     schema.sound(texts, "a name")
     made = datetime.fromtimestamp(of["date"] / 1000, UTC)
     rows = {name: dict(zip(of["result_columns"], row, strict=False)) for name, row in of["results"].items() if row}
-    return Record(
-        path=path,
-        made=made,
-        commit={"id": of["commit_hash"]},
-        machine_info={"node": f"{path.parent.name}, {of['env_name']}"},
-        plain={plain.fullname: plain for name, row in rows.items() for plain in _times(name, row)},
-    )
+    commit, machine = {"id": of["commit_hash"]}, {"node": f"{path.parent.name}, {of['env_name']}"}
+    plain = {plain.fullname: plain for name, row in rows.items() for plain in _times(name, row)}
+    return Record(path=path, made=made, commit=commit, machine_info=machine, plain=plain)
 
 
 def _times(name: str, row: dict[str, Any]) -> Iterator[Plain]:

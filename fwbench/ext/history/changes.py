@@ -49,13 +49,9 @@ _PLACES = 60
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a series' level.
+    """A change of a series' level, after the place of its last run and before that of the first one at the new level.
 
-    Attributes:
-        before: place of the last run at the old level.
-        after: place of the first run at the new one.
-        size: the new level less the old one, of logarithms.
-        interval: the size's interval at 95 %, for a change at this place.
+    Its size is the new level less the old one, of logarithms, with an interval at 95 % for a change at this place.
     """
 
     before: int
@@ -71,11 +67,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes and the spikes of a series.
-
-    Attributes:
-        spikes: places of runs that stand alone.
-    """
+    """The changes of a series, and its spikes: the places of runs that stand alone."""
 
     changes: tuple[Change, ...] = ()
     spikes: frozenset[int] = frozenset()
@@ -83,11 +75,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class _Ramp:
-    """A change between two places, as it fits best: `after` is `before` + 1 for a step.
-
-    Attributes:
-        rest: the sum of squares that it leaves unexplained.
-    """
+    """A change between two places, as it fits best, and the sum of squares that it leaves unexplained."""
 
     before: int
     after: int
@@ -116,7 +104,8 @@ def find(values: Sequence[float], floor: float, least: float) -> Changes:
     every = np.asarray(values, np.float64)
     if len(every) < 2 * LEAST_RUNS:
         return Changes()
-    noise = max(floor, _noise(every))
+    # From neighbours' median difference, which a few changes and spikes hardly move.
+    noise = max(floor, float(np.median(np.abs(np.diff(every))) / 0.6745 / math.sqrt(2)))
     spikes = frozenset(place for place in range(len(every)) if _alone(every, place, noise))
     places = [place for place in range(len(every)) if place not in spikes]
     steady = every[places]
@@ -124,14 +113,8 @@ def find(values: Sequence[float], floor: float, least: float) -> Changes:
         return Changes(spikes=spikes)
     cuts = _confirmed(steady, _candidates(steady, noise), floor, least)
     changes = _shaped(steady, cuts, floor)
-    return Changes(
-        tuple(replace(change, before=places[change.before], after=places[change.after]) for change in changes), spikes
-    )
-
-
-def _noise(values: Values) -> float:
-    """Standard deviation of a run, from neighbours' median difference, which a few changes and spikes hardly move."""
-    return float(np.median(np.abs(np.diff(values))) / 0.6745 / math.sqrt(2))
+    placed = (replace(change, before=places[change.before], after=places[change.after]) for change in changes)
+    return Changes(tuple(placed), spikes)
 
 
 def _alone(values: Values, place: int, noise: float) -> bool:
@@ -198,7 +181,7 @@ def _chance(left: Values, right: Values, error: float, floor: float) -> float:
     places = len(values) - 2 * LEAST_RUNS + 1
     chances = [places * special.stdtr(degrees, -step)]
     line = _fitted(values, np.array([0]), np.array([len(values) - 1]))
-    for ramp, choices, lost in ((line, 1, 0), (_ramp(values), len(values) * (len(values) - 1) // 2, 2)):
+    for ramp, choices, lost in ((line, 1, 0), (_ramp(values), math.comb(len(values), 2), 2)):
         rests = values - ramp.low - ramp.size * ramp.risen(len(values))
         spread = max(math.sqrt(ramp.rest / (degrees - lost)) * _resembling(rests, 2), floor)
         chances.append(choices * special.stdtr(degrees - lost, -abs(ramp.size) * ramp.lever(len(values)) / spread))
@@ -262,14 +245,10 @@ def _change(values: Values, start: int, cuts: Sequence[int], floor: float) -> Ch
     """The change at these cuts: a step or a drift, with its size."""
     ramp = _ramp(values)
     slow = len(cuts) > 1 or (ramp.after - ramp.before >= _DRIFT and _one_ramp(values, [cuts[0] - start], floor))
-    count = len(values)
-    if slow:
-        before, after, size = ramp.before, ramp.after, ramp.size
-        error = max(floor, math.sqrt(ramp.rest / (count - 4))) / ramp.lever(count)
-    else:
-        cut = cuts[0] - start
-        left, right = values[:cut], values[cut:]
-        before, after, size = cut - 1, cut, float(right.mean() - left.mean())
-        error = max(floor, math.sqrt(_rest(left, right) / (count - 2))) * math.sqrt(1 / len(left) + 1 / len(right))
+    count, lost = len(values), 4
+    if not slow:
+        cut = np.array([cuts[0] - start])
+        ramp, lost = _fitted(values, cut - 1, cut), 2
+    error = max(floor, math.sqrt(ramp.rest / (count - lost))) / ramp.lever(count)
     width = error * float(special.stdtrit(max(1, count - 2), 0.5 + _CONFIDENCE / 2))
-    return Change(start + before, start + after, size, (size - width, size + width))
+    return Change(start + ramp.before, start + ramp.after, ramp.size, (ramp.size - width, ramp.size + width))

@@ -51,7 +51,12 @@ def _run(options: argparse.Namespace) -> int:
         records.read(options.storage)  # Says what is wrong with an empty folder.
     machines = histories(read)
     if not any(len(one.runs) > 1 for one in machines):
-        raise UserError(_too_few(options.storage, sum(len(one.runs) for one in machines), faults))
+        count = sum(len(one.runs) for one in machines)
+        held = {0: "no run that has benchmarks", 1: "one run"}.get(count, "one run of each machine")
+        raise UserError(
+            f"{options.storage} holds {held}{f' ({faults[0]})' if faults else ''}, and a trend needs several: `pytest "
+            "--benchmark-only --benchmark-autosave`"
+        )
     for one in machines:
         print("\n".join(history.lines(one)))
     for fault in faults:
@@ -61,9 +66,3 @@ def _run(options: argparse.Namespace) -> int:
         files.write(options.output, history.page(machines, faults))
     print(f"wrote {options.output}")
     return 0
-
-
-def _too_few(storage: Path, runs: int, faults: list[str]) -> str:
-    told = {0: "no run that has benchmarks", 1: "one run"}.get(runs, "one run of each machine")
-    first = f" ({faults[0]})" if faults else ""
-    return f"{storage} holds {told}{first}, and a trend needs several: `pytest --benchmark-only --benchmark-autosave`"

@@ -66,7 +66,7 @@ def changes(history: History) -> Table:
         (
             Column("workload", lambda change: change[0].workload.id),
             Column("metric", lambda change: change[0].metric),
-            Column("change", _size),
+            Column("change", lambda change: text.change(change[1].ratio)),
             Column("interval", interval),
             Column("how", how),
             Column("from", lambda change: _where(change[1].before)),
@@ -77,14 +77,10 @@ def changes(history: History) -> Table:
     )
 
 
-def _size(change: _Change) -> str:
-    return text.change(change[1].ratio)
-
-
 def _repeated(history: History) -> list[tuple[list[str], str, str]]:
     """For each command: the changes that it measures again, what to know of it, and the command itself."""
     return [
-        ([f"{change[0].workload.id}, {change[0].metric}, {_size(change)}" for change in of], why, again)
+        ([f"{change[0].workload.id}, {change[0].metric}, {text.change(change[1].ratio)}" for change in of], why, again)
         for (again, why), of in grouped(_all(history), lambda change: _again(*change)).items()
     ]
 
@@ -115,11 +111,9 @@ def summary(history: History) -> str:
     """One sentence: the series and runs that were read, and the number of changes found."""
     first, last = history.runs[0].record.made, history.runs[-1].record.made
     of = f"{len(history.series)} series of {len(history.runs)} runs, {first:%Y-%m-%d} to {last:%Y-%m-%d}"
-    unsure = sum(len(series.unsure) for series in history.series)
-    aside = (
-        f"; {unsure} of {sum(len(series.points) for series in history.series)} points were disturbed, and say nothing"
-    )
-    of += aside * bool(unsure)
+    if unsure := sum(len(series.unsure) for series in history.series):
+        points = sum(len(series.points) for series in history.series)
+        of += f"; {unsure} of {points} points were disturbed, and say nothing"
     shifts = _all(history)
     if not shifts:
         return f"no change point in {of}"
@@ -192,16 +186,9 @@ def _pytest(workload: Workload | PlainTest, point: Point) -> str:
 def page(histories: Sequence[History], notes: Sequence[str]) -> str:
     """The page's HTML: one file that needs nothing else; whatever comes from records is escaped."""
     source = resources.files(__package__).joinpath("history.html").read_text(encoding="utf-8")
-    return (
-        templates()
-        .from_string(source)
-        .render(
-            title=TITLE,
-            parts=[_part(history, number) for number, history in enumerate(histories, 1)],
-            notes=notes,
-            style=Markup(asset("page.css")),
-        )
-    )
+    parts = [_part(history, number) for number, history in enumerate(histories, 1)]
+    style = Markup(asset("page.css"))
+    return templates().from_string(source).render(title=TITLE, parts=parts, notes=notes, style=style)
 
 
 def drawings(history: History) -> list[tuple[Drawing, bool]]:
@@ -306,16 +293,13 @@ def _mark(axes: Axes, shift: Shift) -> None:
         axes.axvspan(begin, end, color=GRID, alpha=0.25, linewidth=0)
     else:
         axes.axvline((begin + end) / 2, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
-    axes.annotate(
-        text.change(shift.ratio, "{:+.0%}".format),
-        ((begin + end) / 2, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 1),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        fontsize=7,
-    )
+    change = text.change(shift.ratio, "{:+.0%}".format)
+    _write(axes, change, ((begin + end) / 2, 1), xytext=(0, 1), ha="center", va="bottom", fontsize=7)
+
+
+def _write(axes: Axes, words: str, place: tuple[float, float], **how: Any) -> None:
+    """Write words at a run, and at the bottom (0) or the top (1) of the axis."""
+    axes.annotate(words, place, xycoords=("data", "axes fraction"), textcoords="offset points", **how)
 
 
 def _versions(axes: Axes, series: Series) -> None:
@@ -325,14 +309,7 @@ def _versions(axes: Axes, series: Series) -> None:
             name, (_, new) = next(iter(differ.items()))
             place = other.run.number - 0.5
             axes.axvline(place, color=GRID, linewidth=0.8, linestyle=":")
-            axes.annotate(
-                printable(f"{name} {new}", 24),
-                (place, 0),
-                xycoords=("data", "axes fraction"),
-                xytext=(2, 2),
-                textcoords="offset points",
-                fontsize=6,
-            )
+            _write(axes, printable(f"{name} {new}", 24), (place, 0), xytext=(2, 2), fontsize=6)
 
 
 def _runs(axes: Axes, history: History) -> None:

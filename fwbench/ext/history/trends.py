@@ -7,11 +7,12 @@ series. A run without a value leaves a gap, which nothing fills.
 import dataclasses
 import math
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from fwbench.compare.criteria import CRITERIA, Threshold, by_metric
+from fwbench.compare.cases import grouped
+from fwbench.compare.criteria import CRITERIA, by_metric
 from fwbench.compare.differences import Difference, differences, mismatches
 from fwbench.compare.matching import distinct, without_harness, without_repeats
 from fwbench.compare.testing import OF_STATE, level
@@ -20,7 +21,7 @@ from fwbench.machine import Machine
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.measurement import Measurement
 from fwbench.record.plain import PlainTest
-from fwbench.record.storage import Plain, Record
+from fwbench.record.storage import Record
 from fwbench.record.workload import Workload
 
 # The standard deviation between runs of unchanged code that is assumed at least, however steady a series looks. For
@@ -36,12 +37,9 @@ _STANDS_FOR = {"throughput": "latency"}
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the suite among those of its machine.
+    """One run of the suite, and its place among those of its machine, from 0.
 
-    Attributes:
-        number: its place among them, from 0.
-        commit: the commit that was measured; empty if the record lacks it, as a journal does.
-        dirty: whether it was measured with changes that were not committed.
+    The commit is empty if the record lacks it, as a journal does; it is dirty if some changes were not committed.
     """
 
     number: int
@@ -58,12 +56,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Point:
-    """The value of one run in a series.
+    """One run's geometric mean over processes, in the metric's SI unit; a plain benchmark has no measurement.
 
-    Attributes:
-        measurement: the measurement; None for a plain benchmark.
-        value: the geometric mean over processes, in the metric's SI unit.
-        lengthened: the factor by which disturbances can have lengthened a time; 1 if there were none.
+    Disturbances can have lengthened a time by the factor `lengthened`, which is 1 if there were none.
     """
 
     run: Run
@@ -74,14 +69,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Shift:
-    """A change of a series.
+    """A change of a series, from the last point at the old level to the first one at the new; a drift has some between.
 
-    Attributes:
-        before: the last point at the old level.
-        after: the first one at the new level; of a drift, with points between the two.
-        ratio: the new level over the old one.
-        interval: the ratio's interval at 95 %, for a change at this place.
-        worse: whether the metric changed in its worse direction.
+    The ratio is the new level over the old one, with an interval at 95 % for a change at this place.
     """
 
     before: Point
@@ -115,12 +105,9 @@ class Series:
 
 @dataclass(frozen=True)
 class History:
-    """All runs of one machine.
+    """All runs of one machine, oldest first, and their series, workload by workload.
 
-    Attributes:
-        machine: the machine; None if fwbench's plugin had no part in the records.
-        runs: oldest first.
-        series: all series, workload by workload, in the order of their first runs.
+    The machine is None if fwbench's plugin had no part in the records.
     """
 
     machine: Machine | None
@@ -136,14 +123,10 @@ def histories(records: Iterable[Record]) -> list[History]:
     for record in sorted([*distinct(given), *plain.values()], key=lambda record: record.made):
         alike = next((of for of in machines if _same(of[0], record)), None)
         if alike is None:
-            machines.append([record])
-        else:
-            alike.append(record)
-    made = []
-    for of in machines:
-        runs = tuple(Run(number, record) for number, record in enumerate(of))
-        made.append(History(of[0].machine, runs, tuple(_series(runs))))
-    return made
+            machines.append(alike := [])
+        alike.append(record)
+    of_machines = [tuple(Run(number, record) for number, record in enumerate(of)) for of in machines]
+    return [History(runs[0].record.machine, runs, tuple(_series(runs))) for runs in of_machines]
 
 
 def _same(one: Record, other: Record) -> bool:
@@ -156,81 +139,59 @@ def _series(runs: Sequence[Run]) -> list[Series]:
     """Each workload's runs that can be compared with each other, metric by metric."""
     tracks: dict[Workload, list[list[tuple[Run, Measurement]]]] = {}
     for run in runs:
-        measured = without_repeats(run.record)
-        counts = Counter(m.workload.anywhere for m in measured)
-        for m in measured:
-            if counts[m.workload.anywhere] == 1:
-                _join(tracks.setdefault(m.workload.anywhere, []), run, m)
+        for workload, same in grouped(without_repeats(run.record), lambda m: m.workload.anywhere).items():
+            if len(same) == 1:
+                of = tracks.setdefault(workload, [])
+                track = next((each for each in reversed(of) if not any(differences(each[-1][1], same[0]))), None)
+                if track is None:
+                    of.append(track := [])
+                track.append((run, same[0]))
     return [
-        _judged(Series(workload, metric, points, _breaks(of, number)))
+        _judged(Series(workload, metric, points, tuple(differences(before[-1][1], track[0][1])) if before else ()))
         for workload, of in tracks.items()
         for metric in CRITERIA
-        for number, track in enumerate(of)
-        if (points := tuple(_points(track, metric)))
+        for before, track in pairwise([None, *of])
+        if track and (points := tuple(_points(track, metric)))
     ] + _plain(runs)
 
 
 def _plain(runs: Sequence[Run]) -> list[Series]:
     """Each plain benchmark's latency, over the runs of its last version where it has versions."""
-    tracks: dict[str, list[tuple[Run, Plain]]] = {}
-    for run in runs:
-        for name, plain in run.record.plain.items():
-            if plain.stats["median"] > 0:
-                tracks.setdefault(name, []).append((run, plain))
+    every = ((name, run, plain.stats) for run in runs for name, plain in run.record.plain.items())
+    tracks = grouped((each for each in every if each[2]["median"] > 0), lambda each: each[0])
     series = []
     for name, track in tracks.items():
-        newest = track[-1][1].stats.get("version")
-        of = [(run, plain.stats["median"]) for run, plain in track if plain.stats.get("version") == newest]
-        points = tuple(Point(run, None, median) for run, median in of)
+        newest = track[-1][2].get("version")
+        points = tuple(Point(run, None, of["median"]) for _, run, of in track if of.get("version") == newest)
         series.append(_judged(Series(PlainTest(name), "latency", points)))
     return series
 
 
-def _join(tracks: list[list[tuple[Run, Measurement]]], run: Run, measurement: Measurement) -> None:
-    for track in reversed(tracks):
-        if not any(differences(track[-1][1], measurement)):
-            track.append((run, measurement))
-            return
-    tracks.append([(run, measurement)])
-
-
-def _breaks(tracks: Sequence[Sequence[tuple[Run, Measurement]]], number: int) -> tuple[Difference, ...]:
-    return tuple(differences(tracks[number - 1][-1][1], tracks[number][0][1])) if number else ()
-
-
 def _points(track: Sequence[tuple[Run, Measurement]], metric: str) -> list[Point]:
-    points = []
-    for run, m in track:
-        if of_processes := by_metric(m).get(metric):
-            factor = lengthening([m]) if metric in OF_STATE else 1.0
-            points.append(Point(run, m, math.exp(level(of_processes)), factor))
-    return points
+    return [
+        Point(run, m, math.exp(level(of_processes)), lengthening([m]) if metric in OF_STATE else 1.0)
+        for run, m in track
+        if (of_processes := by_metric(m).get(metric))
+    ]
 
 
 def _judged(series: Series) -> Series:
     """The series with its changes, found from the points that no disturbance can explain."""
-    certain = [_certain(series, place) for place in range(len(series.points))]
-    sure = [point for point, value in zip(series.points, certain, strict=True) if value is not None]
-    unsure = tuple(point for point, value in zip(series.points, certain, strict=True) if value is None)
+    values = {place: value for place in range(len(series.points)) if (value := _certain(series, place)) is not None}
+    sure = [series.points[place] for place in values]
+    unsure = tuple(point for place, point in enumerate(series.points) if place not in values)
     if not sure:
         return dataclasses.replace(series, unsure=unsure)
     floor = _FLOOR if series.metric in OF_STATE else _STEADY
-    least = math.log1p(smallest(series.metric).of(statistics.median(point.value for point in sure)))
-    changes = find([math.log(value) for value in certain if value is not None], floor, least)
-    return dataclasses.replace(
-        series,
-        shifts=tuple(_shift(series.metric, sure, change) for change in changes.changes),
-        spikes=tuple(sure[place] for place in sorted(changes.spikes)),
-        unsure=unsure,
-    )
-
-
-def smallest(metric: str) -> Threshold:
-    """The smallest change that counts in a history: a duet's, where a duet measures the metric, else the gate's."""
-    criterion = CRITERIA[_STANDS_FOR.get(metric, metric)]
+    criterion = CRITERIA[_STANDS_FOR.get(series.metric, series.metric)]
+    # A duet's threshold, where a duet measures the metric, else the gate's.
     threshold = criterion.duet or criterion.saved
     assert threshold is not None
-    return threshold
+    least = math.log1p(threshold.of(statistics.median(point.value for point in sure)))
+    changes = find(list(map(math.log, values.values())), floor, least)
+    shifts = tuple(_shift(series.metric, sure, change) for change in changes.changes)
+    spikes = tuple(sure[place] for place in sorted(changes.spikes))
+    return dataclasses.replace(series, shifts=shifts, spikes=spikes, unsure=unsure)
 
 
 def _certain(series: Series, place: int) -> float | None:
@@ -255,12 +216,7 @@ def _certain(series: Series, place: int) -> float | None:
 
 
 def _shift(metric: str, points: Sequence[Point], change: Change) -> Shift:
-    low, high = change.interval
-    return Shift(
-        points[change.before],
-        points[change.after],
-        math.exp(change.size),
-        (math.exp(low), math.exp(high)),
-        change.drift,
-        (change.size > 0) == (CRITERIA[metric].direction == "lower"),
-    )
+    before, after, ratio = points[change.before], points[change.after], math.exp(change.size)
+    low, high = map(math.exp, change.interval)
+    worse = (change.size > 0) == (CRITERIA[metric].direction == "lower")
+    return Shift(before, after, ratio, (low, high), change.drift, worse)

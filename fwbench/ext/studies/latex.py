@@ -56,40 +56,23 @@ def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[str]
 
 
 def write(table: Table, name: str, origin: str) -> str:
-    """Format a table as wide as the text, with all its columns and rows.
-
-    Args:
-        name: a name for its label that no other table of the report has.
-        origin: the origin of the numbers, for its caption.
-    """
-    columns = _fitted(_columns(table, range(len(table.columns))), _LINE)
-    names, body = _row([column.head for column in columns]), _rows(columns)
-    shape = "".join(column.shape for column in columns)
-    caption, label = _caption(table, origin), rf"\label{{tab:{name}}}"
+    """Format a table as wide as the text, with all columns and rows; `name` is its label's, and no other table's."""
+    shape, names, body = _set(_columns(table, range(len(table.columns))), _LINE)
+    caption = _caption(table, origin, name)
     # A broken row takes two lines.
-    if len(table.rows) * (1 + ("p{" in shape)) > _PAGE:
-        head = [r"\toprule", names, r"\midrule", r"\endfirsthead", r"\toprule", names, r"\midrule", r"\endhead"]
-        begin = [
-            r"{\scriptsize\setlength{\tabcolsep}{3pt}",
-            rf"\begin{{longtable}}{{@{{}}{shape}@{{}}}}",
-            rf"{caption}{label}\\",
-        ]
-        lines = [*begin, *head, *body, r"\bottomrule", r"\end{longtable}", rf"{_note(table)}\par}}"]
-    else:
-        inner = _tabular(shape, 3, [names, r"\midrule", *body])
-        lines = [r"\begin{table*}[htbp]", rf"\centering{caption}{label}", *inner, _note(table)]
-        lines.append(r"\end{table*}")
-    return "\n".join([*lines, ""])
+    if len(table.rows) * (1 + ("p{" in shape)) <= _PAGE:
+        return _float("table*", 3, caption, shape, [names, r"\midrule", *body], _note(table))
+    small, opening = r"{\scriptsize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{@{{}}{shape}@{{}}}}"
+    begin = [small, opening, rf"{caption}\\"]
+    head = [r"\toprule", names, r"\midrule", r"\endfirsthead", r"\toprule", names, r"\midrule", r"\endhead"]
+    return "\n".join([*begin, *head, *body, r"\bottomrule", r"\end{longtable}", rf"{_note(table)}\par}}", ""])
 
 
 def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) -> str:
     """Format a table for a column of a paper: its rows under a line for each value of the first column.
 
     Empty columns are left out. Axes and words that are the same in all rows stand in the caption instead. The ends of
-    an interval (columns `from` and `to`) stand in one column.
-
-    Args:
-        minor: names of further columns to leave out for lack of room.
+    an interval (columns `from` and `to`) stand in one column. For lack of room, columns named in `minor` are left out.
     """
     texts = [table.texts(row) for row in table.rows]
     grouped = len({row[0] for row in texts}) < len(texts)
@@ -107,33 +90,22 @@ def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) ->
     ends = [at for at, two in enumerate(pairwise(table.columns[place].name for place in kept)) if two == ("from", "to")]
     for at in reversed(ends):
         columns[at : at + 2] = [latex_numbers.interval(*columns[at : at + 2])]
-    fitted = _fitted(columns, _NARROW_LINE)
-    body = _rows(fitted)
+    shape, names, body = _set(columns, _NARROW_LINE)
     if grouped:
         body = _under_lines(body, [row[0] for row in texts], len(columns))
-    names = _row([column.head for column in fitted])
-    inner = _tabular("".join(column.shape for column in fitted), 2, [names, r"\midrule", *body])
-    start = rf"\centering{_caption(table, '; '.join(filter(None, [*same, origin])))}\label{{tab:{name}}}"
-    return "\n".join([r"\begin{table}[htbp]", start, *inner, _note(table), r"\end{table}", ""])
+    caption = _caption(table, "; ".join(filter(None, [*same, origin])), name)
+    return _float("table", 2, caption, shape, [names, r"\midrule", *body], _note(table))
 
 
 def figure(file: str, name: str, title: str, caption: str, origin: str, narrow: bool) -> str:
-    """Format a figure as wide as a column of a paper, or as all of its text.
+    """Format a figure as wide as a column of a paper, or as all of its text; `name` is its label's, no other figure's.
 
-    Args:
-        file: the picture's path, without its ending, from a folder that `\\graphicspath` names.
-        name: a name for its label that no other figure of the report has.
+    The file is the picture's path, without its ending, from a folder that `\\graphicspath` names.
     """
-    kind = "figure" if narrow else "figure*"
-    return "\n".join(
-        [
-            rf"\begin{{{kind}}}[htbp]",
-            rf"\centering\includegraphics[width=\{'columnwidth' if narrow else 'textwidth'}]{{{file}}}",
-            rf"\caption[{{{escape(title)}}}]{{{escape(f'{title}: {origin}. {caption}')}}}\label{{fig:{name}}}",
-            rf"\end{{{kind}}}",
-            "",
-        ]
-    )
+    kind, width = ("figure", "columnwidth") if narrow else ("figure*", "textwidth")
+    picture = rf"\centering\includegraphics[width=\{width}]{{{file}}}"
+    words = rf"\caption[{{{escape(title)}}}]{{{escape(f'{title}: {origin}. {caption}')}}}\label{{fig:{name}}}"
+    return "\n".join([rf"\begin{{{kind}}}[htbp]", picture, words, rf"\end{{{kind}}}", ""])
 
 
 def _under_lines(rows: Sequence[str], names: Sequence[str], columns: int) -> list[str]:
@@ -159,8 +131,11 @@ def _columns(table: Table, places: Sequence[int]) -> list[Set]:
     return columns
 
 
-def _fitted(columns: Sequence[Set], line: int) -> list[Set]:
-    """Break columns of long words into lines; such columns share the width that the others leave."""
+def _set(columns: Sequence[Set], line: int) -> tuple[str, str, list[str]]:
+    """The shape of columns, their row of names, and their other rows.
+
+    Columns of long words are broken into lines; such columns share the width that the others leave.
+    """
     long: list[Set] = []
     taken = 0
     for most in _LONG:
@@ -169,23 +144,24 @@ def _fitted(columns: Sequence[Set], line: int) -> list[Set]:
         if taken <= 0.7 * line:
             break
     free = max(1 - taken / line, _SHORT * len(long) / line) / max(1, sum(column.width for column in long))
-    return [_broken(column, free * column.width) if column in long else column for column in columns]
+    fitted = [_broken(column, free * column.width) if column in long else column for column in columns]
+    rows = zip(*((column.head, *column.cells) for column in fitted), strict=True)
+    names, *body = (" & ".join(cells) + r" \\" for cells in rows)
+    return "".join(column.shape for column in fitted), names, body
 
 
 def _broken(column: Set, share: float) -> Set:
     """A column of words, broken into lines of this share of the full width."""
-    return dataclasses.replace(
-        column,
-        shape=rf">{{\raggedright\arraybackslash}}p{{{share:.3f}\linewidth}}",
-        cells=tuple(_BREAKS.sub(r"\1\\allowbreak{}", cell) for cell in column.cells),
-    )
+    shape = rf">{{\raggedright\arraybackslash}}p{{{share:.3f}\linewidth}}"
+    cells = tuple(_BREAKS.sub(r"\1\\allowbreak{}", cell) for cell in column.cells)
+    return dataclasses.replace(column, shape=shape, cells=cells)
 
 
-def _caption(table: Table, origin: str) -> str:
+def _caption(table: Table, origin: str, name: str) -> str:
     title = _NUMBERED.sub("", table.title)
     title = title[0].upper() + title[1:]
     said = f"{title}: {origin}" if origin else title
-    return rf"\caption[{{{escape(title)}}}]{{{escape(said)}.}}"
+    return rf"\caption[{{{escape(title)}}}]{{{escape(said)}.}}\label{{tab:{name}}}"
 
 
 def _note(table: Table) -> str:
@@ -193,14 +169,7 @@ def _note(table: Table) -> str:
     return rf"\fwbenchnote{{{escape(f'{table.caption}{missing}')}}}"
 
 
-def _tabular(shape: str, gap: int, rows: Sequence[str]) -> list[str]:
+def _float(kind: str, gap: int, caption: str, shape: str, rows: Sequence[str], note: str) -> str:
     start = rf"\par\medskip\scriptsize\setlength{{\tabcolsep}}{{{gap}pt}}\begin{{tabular}}{{@{{}}{shape}@{{}}}}"
-    return [start, r"\toprule", *rows, r"\bottomrule", r"\end{tabular}"]
-
-
-def _rows(columns: Iterable[Set]) -> list[str]:
-    return [_row(cells) for cells in zip(*(column.cells for column in columns), strict=True)]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    inner = [start, r"\toprule", *rows, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([rf"\begin{{{kind}}}[htbp]", rf"\centering{caption}", *inner, note, rf"\end{{{kind}}}", ""])

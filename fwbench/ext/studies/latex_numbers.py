@@ -42,13 +42,9 @@ _NARROW = 8
 
 @dataclass(frozen=True)
 class Set:
-    """A column, ready to be set by LaTeX.
+    """A column, ready to be set by LaTeX: its letter for `tabular` with options, its name over its unit, and its cells.
 
-    Attributes:
-        shape: its letter for `tabular`, with options.
-        head: its name, over its unit if it has one.
-        cells: its cells, one a row.
-        width: the width of the widest cell, in visible characters.
+    Its width is that of the widest cell, in visible characters.
     """
 
     shape: str
@@ -119,18 +115,15 @@ def _number(match: re.Match[str], value: float, main: str, factor: float) -> str
     at_most, digits, exponent, deviation, suffix = match.groups()
     digits = digits.replace(",", "")
     if suffix != main:
-        digits = _significant(value / factor, len(digits.lstrip("-0.").replace(".", "")))
+        # As many significant digits as are shown, and all those before the decimal point.
+        magnitude = math.floor(math.log10(abs(value / factor))) if value else 0
+        significant = len(digits.lstrip("-0.").replace(".", ""))
+        digits = f"{value / factor:.{max(0, significant - 1 - magnitude)}f}"
     if at_most:
         return rf"\num{{\le {digits}}}"
     if deviation:
         return rf"\num[separate-uncertainty]{{{digits} \pm {deviation}}}"
     return rf"\num{{{digits}{exponent}}}" if exponent else digits
-
-
-def _significant(value: float, digits: int) -> str:
-    """A number rounded to so many digits; those before the decimal point are all kept."""
-    magnitude = math.floor(math.log10(abs(value))) if value else 0
-    return f"{value:.{max(0, digits - 1 - magnitude)}f}"
 
 
 def _aligned(cells: Sequence[str]) -> str:

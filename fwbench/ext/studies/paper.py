@@ -30,14 +30,7 @@ MINOR = {
 
 
 def write(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
-    """Write tables and figures for a paper, and a document that has them all.
-
-    Args:
-        out: the report's folder.
-
-    Returns:
-        The files.
-    """
+    """Write tables and figures for a paper, and a document of them all, into a report's folder; return the files."""
     paths, parts = [save(out / "preamble.tex", latex.PREAMBLE)], []
     for section in contents:
         # Several settings have tables of the same names, and labels must differ.

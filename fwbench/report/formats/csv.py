@@ -9,23 +9,17 @@ from fwbench.text import cell
 
 def write(table: Table) -> str:
     """Format one table; standard deviations stand beside a column of means, and failures in the last column."""
-    spread = [any(isinstance(row.values[place], Spread) for row in table.rows) for place in range(len(table.columns))]
-    header: list[str] = []
-    for column, doubled in zip(table.columns, spread, strict=True):
+    columns: list[list[str]] = []
+    for place, column in enumerate(table.columns):
         unit = "" if column.unit in ("", "1") else f" [{column.unit}]"
-        header.append(f"{column.name}{unit}")
-        if doubled:
-            header.append(f"{column.name} SD{unit}")
+        values = [row.values[place] for row in table.rows]
+        columns.append([cell(f"{column.name}{unit}"), *map(_cell, values)])
+        if any(isinstance(value, Spread) for value in values):
+            deviations = (repr(value.sd) if isinstance(value, Spread) else "" for value in values)
+            columns.append([cell(f"{column.name} SD{unit}"), *deviations])
+    columns.append(["failure", *(cell(row.failure) for row in table.rows)])
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*map(cell, header), "failure"])
-    for row in table.rows:
-        cells: list[str] = []
-        for value, doubled in zip(row.values, spread, strict=True):
-            cells.append(_cell(value))
-            if doubled:
-                cells.append(repr(value.sd) if isinstance(value, Spread) else "")
-        writer.writerow([*cells, cell(row.failure)])
+    csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
     return file.getvalue()
 
 

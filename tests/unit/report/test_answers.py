@@ -9,8 +9,8 @@ from fwbench import units
 from fwbench.compare.cases import cases, settings
 from fwbench.compare.parity import doubts
 from fwbench.compare.weighing import weigh
-from fwbench.report import brief, calls, summary
-from fwbench.report.answers import answers, headline, table
+from fwbench.report import calls, summary
+from fwbench.report.answers import answers, headline, in_short, table
 from fwbench.report.calls import break_evens
 from tests.unit.recorded import measured, metric, proof
 from tests.unit.report.test_cases import measurement, record
@@ -34,7 +34,7 @@ def runs(*pairs):
     return answer
 
 
-@pytest.mark.parametrize("of", [table, brief.table])
+@pytest.mark.parametrize("of", [table, in_short])
 def test_rows_that_differ_in_an_option_alone_say_so(of):
     """Otherwise two answers of `--fwbench-set call=program,module` look alike."""
     given = [measured(lane, call=call) for call in ("program", "module") for lane in ("torch", "jax")]

@@ -7,8 +7,7 @@ import pytest
 
 from fwbench.compare.cases import settings
 from fwbench.record.reading import read
-from fwbench.report import brief
-from fwbench.report.answers import answers
+from fwbench.report.answers import answers, in_short
 
 ROOT = Path(__file__).parents[3]
 
@@ -16,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def table():
     (run,) = settings([read(ROOT / ".benchmarks" / "0001_readme.json")])
-    return brief.table(answers(run.cases))
+    return in_short(answers(run.cases))
 
 
 def quoted(page):

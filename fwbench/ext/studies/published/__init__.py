@@ -75,11 +75,6 @@ class Study:
         text = files(__package__).joinpath(f"{self.key}.csv").read_text(encoding="utf-8")
         return list(csv.DictReader(text.splitlines()))
 
-    def matches(self, row: Mapping[str, str], case: Case) -> bool:
-        """True if a published row and a case are of the same workload."""
-        fields = {**self.workload, **{field: row[column] for column, field in _FIELDS.items() if column in row}}
-        return all(str(getattr(case.workload, field)) == value for field, value in fields.items())
-
 
 def beside(cases: Sequence[Case]) -> list[Table]:
     """A table for each study with a row that one's own cases measured; only cases on one device count."""
@@ -88,7 +83,9 @@ def beside(cases: Sequence[Case]) -> list[Table]:
     for study in STUDIES:
         pairs: list[_Pair] = []
         for row in study.rows():
-            pairs += [(row, case) for case in merged if study.matches(row, case)] or [(row, None)]
+            fields = {**study.workload, **{field: row[column] for column, field in _FIELDS.items() if column in row}}
+            same = [case for case in merged if all(str(getattr(case.workload, of)) == fields[of] for of in fields)]
+            pairs += [(row, case) for case in same] or [(row, None)]
         if any(case for _, case in pairs):
             tables.append(_table(study, pairs))
     return tables
