@@ -5,6 +5,7 @@ continues the run, and in copies of these files. A later copy may hold more: rou
 attempts that were disturbed more.
 """
 
+import json
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
@@ -55,25 +56,17 @@ def _marks(m: Measurement) -> list[Hashable]:
     metrics = {name: {"value": metric.value} for name, metric in m.metrics.items()}
     failure = {"message": m.failure.message} if m.failure else None
     own = {"stages": m.stages, "metrics": metrics, "processes": m.processes, "failure": failure}
-    return [_mark(m, attempt) for attempt in (own, *m.attempts)]
+    return [(m.asked.anywhere, _mark(attempt)) for attempt in (own, *m.attempts)]
 
 
-def _mark(m: Measurement, attempt: Mapping[str, Any]) -> Hashable:
-    return (
-        m.asked.anywhere,
-        _items(attempt.get("stages", {})),
-        _items({name: metric.get("value") for name, metric in attempt.get("metrics", {}).items()}),
-        tuple(map(_items, attempt.get("processes", ()))),
-        (attempt.get("failure") or {}).get("message"),
-    )
+def _mark(attempt: Mapping[str, Any]) -> str:
+    values = {name: metric.get("value") for name, metric in attempt.get("metrics", {}).items()}
+    message = (attempt.get("failure") or {}).get("message")
+    return json.dumps([attempt.get("stages", {}), values, attempt.get("processes", ()), message], sort_keys=True)
 
 
 def _digest(m: Measurement) -> str | None:
     return m.program.digest if m.program else None
-
-
-def _items(of: Mapping[str, Any]) -> Hashable:
-    return tuple(sorted(of.items()))
 
 
 def _fullness(m: Measurement) -> tuple[int, int, int]:

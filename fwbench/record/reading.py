@@ -149,17 +149,6 @@ def _unreadable(path: Path, error: Exception) -> UserError:
     return _refused(f"{str(path)[:100]} cannot be read ({why}): check its name and its permissions")
 
 
-def _each(listed: list[Any], what: str, decode: Callable[[Any], _Read], damaged: list[Damaged]) -> list[_Read]:
-    """Decode each item of a list in a file; a damaged item goes to the list `damaged`."""
-    decoded = []
-    for number, one in enumerate(listed, 1):
-        try:
-            decoded.append(decode(one))
-        except ValueError as error:
-            damaged.append(_left_out(f"{what} {number}", None, one, error))
-    return decoded
-
-
 def _saved(path: Path, text: str) -> Record:
     data = _object(path, text)
     # The text may be large, and is no longer needed.
@@ -188,10 +177,12 @@ def _saved(path: Path, text: str) -> Record:
             else:
                 measurements.append(_measured(extra, stats))
                 names[measurements[-1].workload] = name
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             damaged.append(_left_out(f"benchmark {number}", benchmark, extra, error, is_plain))
-    measurements += _each(failures, "failure", _measurement, damaged)
-    rounds = _each(told_rounds, "round", _round, damaged)
+    failed, lost = _each("failure", failures, _measurement)
+    rounds, lost_rounds = _each("round", told_rounds, _round)
+    measurements += failed
+    damaged += [*lost, *lost_rounds]
     twice = [name for name, of_name in plain.items() if len(of_name) > 1]
     damaged += [Damaged(name, "the file holds it more than once, so nobody can tell which counts") for name in twice]
     commit, notes = _commit(data.get("commit_info"))
@@ -245,15 +236,21 @@ def each(whole: Iterable[str], read: Callable[[Any], _Read]) -> tuple[list[_Read
     Args:
         read: makes a record of a line's JSON, or raises a ValueError.
     """
+    return _each("line", whole, read, parsed, first=2)
+
+
+def _each(
+    what: str, given: Iterable[Any], read: Callable[[Any], _Read], parse: Callable[[Any], Any] = lambda one: one, first: int = 1
+) -> tuple[list[_Read], list[Damaged]]:
     made: list[_Read] = []
     damaged: list[Damaged] = []
-    for number, written in enumerate(whole, 2):
+    for number, one in enumerate(given, first):
         data = None
         try:
-            data = parsed(written)
+            data = parse(one)
             made.append(read(data))
-        except ValueError as error:
-            damaged.append(_left_out(f"line {number}", None, data, error))
+        except (TypeError, ValueError) as error:
+            damaged.append(_left_out(f"{what} {number}", None, data, error))
     return made, damaged
 
 
@@ -327,21 +324,14 @@ def _measured(extra: object, stats: Mapping[str, Any]) -> Measurement:
 
 
 def _measurement(data: object) -> Measurement:
-    checked = schema.measurement(data)
-    try:
-        made = Measurement.from_json(checked)
-        # It raises a ValueError if nobody could have asked for this batch.
-        _ = made.asked
-        return made
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    made = Measurement.from_json(schema.measurement(data))
+    # It raises a ValueError if nobody could have asked for this batch.
+    _ = made.asked
+    return made
 
 
 def _round(data: object) -> PlayedRound:
-    try:
-        return PlayedRound.from_json(schema.read(data, schema.ROUND, "a round"))
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    return PlayedRound.from_json(schema.read(data, schema.ROUND, "a round"))
 
 
 def _kept(data: object) -> Measurement | PlayedRound | None:
@@ -354,7 +344,7 @@ def _kept(data: object) -> Measurement | PlayedRound | None:
     return _measurement(data)
 
 
-def _left_out(place: str, benchmark: object, data: object, error: ValueError, plain: bool = False) -> Damaged:
+def _left_out(place: str, benchmark: object, data: object, error: Exception, plain: bool = False) -> Damaged:
     """The entry for a benchmark that cannot be read, under the best name that can."""
     name = place
     if isinstance(benchmark, dict):
