@@ -170,7 +170,7 @@ def metrics(content: Mapping[str, Any], found: str) -> dict[str, Metric]:
     Raises:
         TypeError: a metric has no number.
     """
-    known = {name: Metric.from_json(name, metric) for name, metric in content.items()}
+    known = {name: Metric.from_json(metric) for name, metric in content.items()}
     if not all(isinstance(of.value, int | float) for of in known.values()):
         raise TypeError("a metric has no number")
     return {name: dataclasses.replace(of, source=f"{of.source}, {found}") for name, of in known.items()}

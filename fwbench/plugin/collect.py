@@ -32,12 +32,9 @@ class Collector:
         self.suite = False
         self.plain: list[str] = []
 
-    def pytest_configure(self, config: pytest.Config) -> None:
-        """Remember the configuration, which knows the project's folder."""
-        self.config = config
-
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Remember the plain tests."""
+        """Remember the plain tests, and the configuration, which knows the project's folder."""
+        self.config = session.config
         self.plain = [test.name for test in plain_tests(session.items).values()]
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:

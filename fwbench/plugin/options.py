@@ -14,22 +14,16 @@ class _Choices(Collection[str]):
     """The values of an option, imported from the module that knows them when the option is given or explained."""
 
     def __init__(self, module: str, name: str) -> None:
-        self._module = module
-        self._name = name
-
-    @property
-    def _values(self) -> Collection[str]:
-        values: Collection[str] = getattr(importlib.import_module(self._module), self._name)
-        return values
-
-    def __contains__(self, value: object) -> bool:
-        return value in self._values
+        self._module, self._name = module, name
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(getattr(importlib.import_module(self._module), self._name))
+
+    def __contains__(self, value: object) -> bool:
+        return value in tuple(self)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(tuple(self))
 
 
 class _Fields(_Choices):

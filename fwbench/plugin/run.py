@@ -73,7 +73,6 @@ class Run:
         self._unsurveyed: list[tuple[Workload, Protocol]] = []  # their networks are built once before all else
         self._turning = False  # whether lanes take turns after all measurements
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
-        self._of_tests: dict[str, Measurement] = {}  # the last measurement of each test
         self._benchmarks: dict[str, Any] = {}  # pytest-benchmark's fixture of each test that was measured
         self._begun = time.monotonic()
 
@@ -108,10 +107,6 @@ class Run:
     @property
     def _storage(self) -> Path:
         return Path(getattr(self._benchmarking.storage, "path", ".benchmarks"))
-
-    @property
-    def _measurements(self) -> list[Measurement]:
-        return self._begun_session.measurements if self._begun_session else []
 
     # Collection
 
@@ -329,10 +324,10 @@ class Run:
     def _measured(self, item: pytest.Item, benchmark: Any, workload: Workload, protocol: Protocol) -> Measurement:
         benchmark.skipped = True  # else pytest-benchmark warns that it was not used, if the run is ended here
         self._progress.begin(workload.id, item.nodeid)
-        before = self._of_tests.get(item.nodeid)
-        measurement = self.session.measure(item.nodeid, workload, protocol, self._progress.stage, before)
-        self._of_tests[item.nodeid] = measurement
-        self._forget(item)
+        measurement = self.session.measure(item.nodeid, workload, protocol, self._progress.stage)
+        if again := self._benchmarks.pop(item.nodeid, None):
+            # The test's earlier outcome, which pytest-benchmark must not store.
+            self._benchmarking.benchmarks.remove(again.stats)
         self._progress.end(measurement)
         if self._pool:
             self._spent[item.nodeid] = sum(measurement.stages.values()) + (measurement.overhead_s or 0.0)
@@ -340,11 +335,6 @@ class Run:
             # This measurement is still shown and saved, but hours more must not be spent on what cannot be stored.
             item.session.shouldstop = self.session.unkept
         return measurement
-
-    def _forget(self, item: pytest.Item) -> None:
-        """Remove the earlier outcome of a test that has been run again from what pytest-benchmark will store."""
-        if benchmark := self._benchmarks.pop(item.nodeid, None):
-            self._benchmarking.benchmarks.remove(benchmark.stats)
 
     # Our part in pytest-benchmark's records
 
@@ -359,8 +349,9 @@ class Run:
         """Add the schema and the failures: pytest-benchmark stores only benchmarks with rounds."""
         if not self._measures:
             return
-        failed = [m.to_json() for m in self._measurements if m.failure]
-        rounds = [played.to_json() for played in self._begun_session.rounds] if self._begun_session else []
+        begun = self._begun_session
+        failed = [m.to_json() for m in begun.measurements if m.failure] if begun else []
+        rounds = [played.to_json() for played in begun.rounds] if begun else []
         output_json["fwbench"] = {"schema": SCHEMA, "failures": failed, **({"rounds": rounds} if rounds else {})}
 
     # The end

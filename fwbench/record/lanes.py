@@ -360,17 +360,12 @@ def _of_package(point: EntryPoint) -> list[Lane]:
         ) from error
     for lane in lanes:
         if not isinstance(lane, Lane):
-            raise UserError(
-                f"{point.value!r} of {package} holds {lane!r}, which is no Lane: upgrade or uninstall {package}."
-            )
-        if network(lane.name):
-            raise UserError(
-                f"the lane {lane.name!r} of {package} has a colon in its name, behind which a model's network stands: "
-                f"upgrade or uninstall {package}."
-            )
-        if lane.baseline:
-            raise UserError(
-                f"the lane {lane.name!r} of {package} claims to be the baseline, which {BASELINE.name!r} is: upgrade "
-                f"or uninstall {package}."
-            )
+            fault = f"{point.value!r} of {package} holds {lane!r}, which is no Lane"
+        elif network(lane.name):
+            fault = f"the lane {lane.name!r} of {package} has a colon in its name, behind which a model's network stands"
+        elif lane.baseline:
+            fault = f"the lane {lane.name!r} of {package} claims to be the baseline, which {BASELINE.name!r} is"
+        else:
+            continue
+        raise UserError(f"{fault}: upgrade or uninstall {package}.")
     return [dataclasses.replace(lane, package=package) for lane in lanes]

@@ -59,21 +59,9 @@ class Metric:
         }
 
     @classmethod
-    def from_json(cls, name: str, data: Mapping[str, Any]) -> "Metric":
-        """The inverse of `to_json`; a name that `METRICS` does not list is read too.
-
-        Raises:
-            ValueError: the unit or the direction is not that of the name in `METRICS`.
-        """
-        fields = dict(data)
-        stated = fields.pop("unit"), fields.pop("direction")
-        known = METRICS.get(name)
-        if known and stated != (known.unit, known.direction):
-            raise ValueError(
-                f"metric {name} has unit {stated[0]!r} and direction {stated[1]!r}, not {known.unit!r} and "
-                f"{known.direction!r}"
-            )
-        return cls(**fields)
+    def from_json(cls, data: Mapping[str, Any]) -> "Metric":
+        """The inverse of `to_json`; its name says unit and direction."""
+        return cls(**{name: value for name, value in data.items() if name not in ("unit", "direction")})
 
 
 def fitting(unfit: Sequence[int]) -> str:
@@ -330,7 +318,7 @@ class Measurement(Decoded):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Measurement":
         """The inverse of `to_json`."""
-        metrics = {name: Metric.from_json(name, metric) for name, metric in data.get("metrics", {}).items()}
+        metrics = {name: Metric.from_json(metric) for name, metric in data.get("metrics", {}).items()}
         return super().from_json({**data, "metrics": metrics})
 
 
