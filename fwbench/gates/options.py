@@ -1,4 +1,4 @@
-"""Reads the options of gates and the markers of tests."""
+"""Reads the options of gates and the markers of tests; one that cannot be used is a pytest.UsageError, one sentence."""
 
 import dataclasses
 from pathlib import Path
@@ -36,9 +36,6 @@ def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
 
     Args:
         purpose: what the option could do with measurements, as a verb: `go on with`.
-
-    Raises:
-        pytest.UsageError: it is such a run.
     """
     # A project's settings may switch benchmarks off, which pytest-benchmark's other option overrides.
     for name, other in (("disable", "enable"), ("skip", "only")):
@@ -49,11 +46,7 @@ def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
 
 
 def baseline(config: pytest.Config) -> Record | None:
-    """The record that --benchmark-compare names, reduced to fwbench's benchmarks; None if nobody has named one.
-
-    Raises:
-        pytest.UsageError: there is no such record, or it cannot be read.
-    """
+    """The record that --benchmark-compare names, reduced to fwbench's benchmarks; None if nobody has named one."""
     path = _named(config)
     if path is None:
         return None
@@ -108,11 +101,7 @@ def storage(config: pytest.Config) -> Path | None:
 
 
 def thresholds(config: pytest.Config, kind: Literal["duet", "saved"]) -> dict[str, Threshold]:
-    """The thresholds of a gate's kind (`duet` or `saved`) by metric, with those that the options ask for.
-
-    Raises:
-        pytest.UsageError: an option is no threshold, or names a metric that this gate does not judge.
-    """
+    """The thresholds of a gate's kind (`duet` or `saved`) by metric, with those that the options ask for."""
     limits = criteria.thresholds(kind)
     asked = _parsed([text for text in config.getoption("fwbench_fail") if text not in KINDS], FAIL)
     for name in asked:
@@ -123,11 +112,7 @@ def thresholds(config: pytest.Config, kind: Literal["duet", "saved"]) -> dict[st
 
 
 def of_test(item: pytest.Item, kind: str) -> dict[str, Threshold]:
-    """The thresholds from a test's own markers, of which the closest wins; they may name metrics of either gate.
-
-    Raises:
-        pytest.UsageError: a marker is no threshold.
-    """
+    """The thresholds from a test's own markers, of which the closest wins; they may name metrics of either gate."""
     where = f"the marker {MARKER} of {item.nodeid}"
     markers = list(item.iter_markers(MARKER))
     for marker in markers:

@@ -105,8 +105,6 @@ def resume(
     Args:
         named: a journal's path; True: the newest one in the storage.
         now: this run's conditions.
-        asked: the workloads that this run is to measure, in its order.
-        root: the project's folder.
         duet: the gate that goes on with a duet's pairs; None: measurements are taken.
 
     Raises:
@@ -136,13 +134,7 @@ def resume(
 
 
 def _taken(path: Path, now: Mapping[str, Any], resumed: Resumed, root: Path) -> Resumed:
-    """Return `resumed` with the records that this run takes from a journal.
-
-    Raises:
-        OSError: the journal cannot be read.
-        UserError: the file is no journal, or one of another kind.
-        AttributeError, KeyError, TypeError: its first line is damaged.
-    """
+    """Return `resumed` with the records that this run takes from a journal."""
     then = journal.header(path)
     if not then:
         raise UserError("it is no journal of fwbench")

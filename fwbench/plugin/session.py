@@ -146,11 +146,7 @@ class Session:
                 self._pool.submit(workload, protocol, arrived)
 
     def keep(self, played: PlayedRound) -> None:
-        """Remember a round, and journal it.
-
-        Raises:
-            UserError: the journal cannot be written.
-        """
+        """Remember a round, and journal it, as `note` does."""
         self.rounds.append(played)
         self.note({ROUND: played.to_json()})
 

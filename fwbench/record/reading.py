@@ -240,7 +240,11 @@ def each(whole: Iterable[str], read: Callable[[Any], _Read]) -> tuple[list[_Read
 
 
 def _each(
-    what: str, given: Iterable[Any], read: Callable[[Any], _Read], parse: Callable[[Any], Any] = lambda one: one, first: int = 1
+    what: str,
+    given: Iterable[Any],
+    read: Callable[[Any], _Read],
+    parse: Callable[[Any], Any] = lambda one: one,
+    first: int = 1,
 ) -> tuple[list[_Read], list[Damaged]]:
     made: list[_Read] = []
     damaged: list[Damaged] = []

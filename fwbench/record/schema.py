@@ -5,7 +5,8 @@ types that JSON writes in another way, and the contents of objects that anybody 
 so that a newer fwbench may add some; but not in a workload or a metric, where they could make it another one.
 `tools/record_schema.py` prints it all as JSON Schema.
 
-Only readers of records import this module: workers have no msgspec.
+Only readers of records import this module: workers have no msgspec. Its checks raise a ValueError, whose sentence
+names the place and the fault.
 """
 
 import dataclasses
@@ -184,11 +185,7 @@ ANY_METRIC = _metric("")
 
 
 def measurement(data: object) -> dict[str, Any]:
-    """Check a measurement's JSON and return it for `Measurement.from_json`, without unknown fields.
-
-    Raises:
-        ValueError: a field is missing, of another type, or out of its bounds; the sentence names it.
-    """
+    """Check a measurement's JSON and return it for `Measurement.from_json`, without unknown fields."""
     if isinstance(data, Mapping):
         sound({name: value for name, value in data.items() if name != "samples"})
     checked: dict[str, Any] = shaped(data, MEASUREMENT)
@@ -209,11 +206,7 @@ def measurement(data: object) -> dict[str, Any]:
 
 
 def read(data: object, shape: Any, what: str) -> Any:
-    """Check that JSON is sound and has its shape, and return it without unknown fields.
-
-    Raises:
-        ValueError: it is not sound, or has another shape.
-    """
+    """Check that JSON is sound and has its shape, and return it without unknown fields."""
     sound(data, what)
     return shaped(data, shape, what)
 
@@ -223,9 +216,6 @@ def shaped(data: object, shape: Any, what: str = "") -> Any:
 
     Args:
         what: a name of the data, for the sentence.
-
-    Raises:
-        ValueError: it has another shape; the sentence names the place and the fault.
     """
     try:
         return msgspec.to_builtins(msgspec.convert(data, shape))
@@ -236,11 +226,7 @@ def shaped(data: object, shape: Any, what: str = "") -> Any:
 
 
 def sound(value: object, place: str = "", depth: int = 0) -> None:
-    """Check any JSON: numbers are finite, texts have no half characters, and objects are not nested too deeply.
-
-    Raises:
-        ValueError: a check fails; the sentence names the place and the fault.
-    """
+    """Check any JSON: numbers are finite, texts have no half characters, and objects are not nested too deeply."""
     if depth > DEEPEST:
         raise ValueError(f"{place}: objects are more than {DEEPEST} deep in each other")
     if isinstance(value, str):
