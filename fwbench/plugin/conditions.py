@@ -4,7 +4,6 @@ A journal's header holds them. A run takes a measurement from a journal only if 
 anything left out here must not change a number.
 """
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -12,7 +11,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,6 @@ from fwbench.suite.selection import Selection
 from fwbench.text import line, storable
 from fwbench.worker.client import asking
 from fwbench.worker.client.starting import PACKAGE
-
-# Fields of a selection that change no number, or that workload, protocol, machine or interpreters already hold; all
-# others are settings.
-_ELSEWHERE = {"protocol", "suite", "asked", "settings", "study", "pythons", "device", "threads"}
-_ELSEWHERE |= {"patience", "minutes", "devices", "scaling"}
 
 # The most characters of a condition that a sentence quotes.
 _QUOTED = 200
@@ -56,31 +50,31 @@ def conditions(
         storage: the folder of records, which are not code.
         plugins: pytest's; every `conftest.py` is one.
     """
-    asked = list(workloads)
-    lanes = [LANES[name] for name in dict.fromkeys(workload.lane for workload in asked)]
-    pythons = {lane.framework: selection.pythons.get(lane.framework, sys.executable) for lane in lanes}
-    variables, caches = recorded(lanes), {name for lane in lanes for name in lane.caches}
-    models = [project.models[name] for name in dict.fromkeys(workload.model for workload in asked)]
-    modules, imported = _followed(models, project)
+    by_lane: dict[str, dict[str, Model]] = {}
+    for workload in workloads:
+        by_lane.setdefault(workload.lane, {})[workload.model] = project.models[workload.model]
+    modules, imported = _followed({name: model for of in by_lane.values() for name, model in of.items()}, project)
     top, commit, changes = _repository(project.root, storage)
+    profile, here = selection.protocol.profile, machine.to_json()
+    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
+    varying = {"memory"} if machine.device == "gpu" else {"memory", "accelerator"}
     noted = {
-        "profile": selection.protocol.profile,
-        "machine": machine.to_json(),
-        "settings": {
-            field.name: getattr(selection, field.name)
-            for field in dataclasses.fields(selection)
-            if field.name not in _ELSEWHERE
-        },
-        "code": {
+        "profile": profile,
+        "machine": here,
+        "run": {
+            "profile": profile,
+            **{name: value for name, value in here.items() if name not in varying},
+            "processes": selection.processes,
+            "fit_batch": selection.fit_batch,
             "commit": commit,
-            "changes": changes,
-            "modules": modules | _loaded(project.root, top, plugins),
             "fwbench": f"{fwbench.__version__} ({_package()})",
         },
-        "environment": {n: v for n, v in sorted(os.environ.items()) if n.startswith(variables) and n not in caches},
-        "pythons": pythons,
-        "interpreters": {python: interpreter(python) for python in pythons.values()},
-        "imported": imported,
+        "changes": changes,
+        "modules": modules | _loaded(project.root, top, plugins),
+        "lanes": {
+            name: _of_lane(LANES[name], selection.pythons, (each for model in of for each in imported.get(model, ())))
+            for name, of in by_lane.items()
+        },
     }
     # Through JSON, so that it equals what is read back.
     copy: dict[str, Any] = json.loads(json.dumps(storable(noted)))
@@ -89,22 +83,18 @@ def conditions(
 
 def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """A phrase for each difference that bars the use of anything from a run under the conditions `then`."""
-    yield from differences(*map(_of_run, (then, now)))
-    if then["code"]["changes"] != now["code"]["changes"]:
+    yield from differences(then["run"], now["run"])
+    if then["changes"] != now["changes"]:
         yield "other uncommitted changes"
     # A module that only one of the runs has loaded does not count: other tests import it, or an edited module does,
     # which counts itself.
-    modules = then["code"]["modules"]
-    yield from changed({n: v for n, v in now["code"]["modules"].items() if n in modules}, modules.get)
+    modules = then["modules"]
+    yield from changed({n: v for n, v in now["modules"].items() if n in modules}, modules.get)
 
 
 def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload) -> Iterator[str]:
     """A phrase for each difference in a workload's lane that bars the use of its measurements."""
-    lane = LANES[workload.lane]
-    # NumPy's arithmetic is in every lane. fwbench's own version is among the conditions of the whole run.
-    names = (*lane.distributions, *lane.libraries, "numpy", *now["imported"].get(workload.model, ()), lane.package)
-    relevant = {_normal(name) for name in names} - {"fwbench"}
-    yield from differences(*(_of_lane(of, lane, relevant) for of in (then, now)))
+    return differences(then["lanes"].get(workload.lane, {}), now["lanes"][workload.lane])
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -120,20 +110,19 @@ def changed(texts: Mapping[str, str], other: Callable[[str], str | None]) -> Ite
     return (f"{name} has changed" for name, digest in sorted(texts.items()) if other(name) != digest)
 
 
-def _of_run(of: Mapping[str, Any]) -> dict[str, Any]:
-    machine, code = of["machine"], of["code"]
-    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
-    left_out = {"memory"} if machine.get("device") == "gpu" else {"memory", "accelerator"}
-    machine = {name: value for name, value in machine.items() if name not in left_out}
-    return {"profile": of["profile"], **machine, **of["settings"], "commit": code["commit"], "fwbench": code["fwbench"]}
-
-
-def _of_lane(of: Mapping[str, Any], lane: Lane, distributions: set[str]) -> dict[str, Any]:
-    python = of["pythons"].get(lane.framework)
-    installed = of["interpreters"].get(python, {})
-    variables = {name: value for name, value in of["environment"].items() if name.startswith(recorded([lane]))}
-    versions = {name: number for name, number in installed.get("distributions", {}).items() if name in distributions}
-    return {**variables, f"interpreter of {lane.framework}": python, "Python": installed.get("version"), **versions}
+def _of_lane(lane: Lane, pythons: Mapping[str, str], imported: Iterable[str]) -> dict[str, Any]:
+    """A lane's variables and interpreter, and the versions in it of what the lane and its networks import."""
+    python = pythons.get(lane.framework, sys.executable)
+    installed = interpreter(python)
+    # NumPy's arithmetic is in every lane. fwbench's own version is among the conditions of the whole run.
+    names = {_normal(name) for name in (*lane.distributions, *lane.libraries, "numpy", *imported, lane.package)}
+    return {
+        # Workers have caches of their own.
+        **{n: v for n, v in os.environ.items() if n.startswith(recorded([lane])) and n not in lane.caches},
+        f"interpreter of {lane.framework}": python,
+        "Python": installed["version"],
+        **{n: v for n, v in installed["distributions"].items() if n in names - {"fwbench"}},
+    }
 
 
 def _quoted(value: object) -> str:
@@ -196,21 +185,21 @@ def _loaded(root: Path, top: Path | None, plugins: Iterable[object]) -> dict[str
     return digests
 
 
-def _followed(models: Sequence[Model], project: Project) -> tuple[dict[str, str], dict[str, list[str]]]:
+def _followed(models: Mapping[str, Model], project: Project) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Digests of the modules that the user's networks consist of, and by model the distributions that these import."""
     files: dict[str, str] = {}
-    imported: dict[str, list[str]] = {}
+    imported: dict[str, tuple[str, ...]] = {}
     before = list(sys.path)
     # The same import path as in workers.
     sys.path[:0] = map(str, project.path)
     try:
-        for model in models:
-            if model != CATALOG.get(model.name):
+        for name, model in models.items():
+            if model != CATALOG.get(name):
                 functions = (path for framework in model.networks for path in model.functions(framework))
                 paths = (*complete(model).networks.values(), *model.paths, *functions)
                 parts = sources(path for path in paths if ":" in path)
                 files |= parts.files
-                imported[model.name] = list(parts.distributions)
+                imported[name] = parts.distributions
     finally:
         sys.path[:] = before
     return files, imported
