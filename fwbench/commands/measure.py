@@ -33,8 +33,6 @@ from fwbench.worker.memory import watched
 from fwbench.worker.ranks.client import Launched
 from fwbench.worker.ranks.star import DEADLINE, JOB, Place, RankError, place
 
-_FAILED = 1
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
@@ -88,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
         workers.close()
     if measurement.failure:
         print(f"fwbench: {measurement.failure}", file=sys.stderr)
-        return _FAILED
+        return 1
     if leads:
         print(_line(measurement))
         if options.output:

@@ -30,12 +30,12 @@ def announce(config: pytest.Config, gate: Gate, items: Iterable[pytest.Item], te
 
 def plain_tests(items: Iterable[pytest.Item]) -> dict[pytest.Item, PlainTest]:
     """The plain tests among these."""
-    return {item: PlainTest(item.nodeid) for item in items if _is_plain(item)}
-
-
-def _is_plain(item: pytest.Item) -> bool:
-    fixtures = getattr(item, "fixturenames", ())
-    return isinstance(item, pytest.Function) and "benchmark" in fixtures and "fwbench_measure" not in fixtures
+    plain = {}
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if isinstance(item, pytest.Function) and "benchmark" in fixtures and "fwbench_measure" not in fixtures:
+            plain[item] = PlainTest(item.nodeid)
+    return plain
 
 
 def invocation(config: pytest.Config, top: Path) -> Invocation:

@@ -183,10 +183,9 @@ def _minutes(config: pytest.Config, profile: str) -> float:
             f"--fwbench-minutes cannot work with --fwbench-{without[0].replace('_', '-')}, with which no lanes take "
             "turns: leave one of them out."
         )
-    if given is None:
-        # A duet runs until it has decided.
-        given = 0.0 if without or config.getoption("fwbench_against") else MINUTES[profile]
-    return given
+    # A duet runs until it has decided.
+    usual = 0.0 if without or config.getoption("fwbench_against") else MINUTES[profile]
+    return usual if given is None else given
 
 
 def fetch_weights(models: Iterable[Model], python: str) -> None:

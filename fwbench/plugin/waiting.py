@@ -91,7 +91,10 @@ class _Watched(BenchmarkFixture):
                 measured = self.stats.stats.median
                 begun, whole = _fastest(call, arrange, clear)
                 if whole > _MORE * max(begun, measured):
-                    self.starts.append(_sentence(self.fullname, measured, whole))
+                    from fwbench import units
+
+                    shown = f"{units.seconds(measured)}, and {units.seconds(whole)} with its result"
+                    self.starts.append(f"{self.fullname} measured only the start of its work: {shown}")
 
 
 def _fastest(
@@ -117,13 +120,6 @@ def _fastest(
     # The minimum of each by itself, as a process may be stopped in any of them.
     begun, whole, waiting = map(min, zip(*timed, strict=True))
     return begun, whole - waiting
-
-
-def _sentence(name: str, measured: float, whole: float) -> str:
-    from fwbench import units
-
-    shown = f"{units.seconds(measured)}, and {units.seconds(whole)} with its result"
-    return f"{name} measured only the start of its work: {shown}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -98,10 +98,7 @@ class Session:
         self._latencies: dict[str, float] = {}
         self.measured: list[Measurement] = []
         self._begun, self._load = time.monotonic(), OtherLoad()
-
-    def close(self) -> None:
-        """End the workers."""
-        self._workers.close()
+        self.close = self._workers.close
 
     def checks(self) -> list[Check]:
         """The checks in their order: idle power is read before anything has run, other load when all has."""
