@@ -48,9 +48,6 @@ class Regression:
 class Gate:
     """Sees a run from its collection to its end. Every method has a default, which a kind of gate may override.
 
-    Args:
-        config: of pytest.
-
     Attributes:
         title: of its text at the end of the run.
         kind: of its thresholds, `duet` or `saved`; None: it has none.

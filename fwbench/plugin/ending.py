@@ -23,8 +23,7 @@ def finish(run: pytest.Session, session: Session | None, gate: Gate | None, unwr
     """Set the run's exit status, end its workers, and write the gate's summary, which states that status.
 
     Args:
-        session: the run's session; None: nothing was measured.
-        gate: the gate that judges the run; None: no gate judges it.
+        session: None: nothing was measured.
         unwritten: a sentence for each file that the run could not write; further ones are added.
     """
     measurements = session.measurements if session else []
@@ -66,9 +65,6 @@ def write(
     """Write the table, the gate's findings, and an error for each file not written or if nothing was measured.
 
     Args:
-        session: the run's session; None: nothing was measured.
-        gate: the gate that has judged the run; None: no gate has judged it.
-        unwritten: a sentence for each file that the run could not write.
         ended: whether the run was ended before it was done.
     """
     measurements = session.measurements if session else []

@@ -20,12 +20,7 @@ from fwbench.text import storable
 
 
 def take_over(benchmarking: Any, failed: Callable[[str], None]) -> None:
-    """Make pytest-benchmark's session write through `fwbench.record.files`.
-
-    Args:
-        benchmarking: its session.
-        failed: called with a sentence for each file that could not be written.
-    """
+    """Make pytest-benchmark's session write through `fwbench.record.files`; `failed` takes a sentence on a fault."""
 
     def save_json(output_json: Mapping[str, Any]) -> None:
         path = Path(benchmarking.json)

@@ -323,8 +323,6 @@ def of_profile(profile: str, device: str, frameworks: Container[str]) -> tuple[s
     """The lanes that a profile measures a model with.
 
     Args:
-        profile: a name in `fwbench.suite.profiles.PROFILES`.
-        device: `cpu` or `gpu`.
         frameworks: the frameworks in which the model itself names networks.
     """
     return tuple(

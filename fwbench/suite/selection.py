@@ -96,13 +96,11 @@ class Selection:
     def workloads(self, mode: str, models: Mapping[str, Model]) -> list[Workload]:
         """Every combination of the suite's in one mode; lanes of one model and batch size stand side by side.
 
-        A model with a state is measured in the modes that take one, and in no other.
+        A model with a state is measured in the modes that take one, and in no other. A ValueError says, in one
+        sentence, which combination makes no sense.
 
         Args:
             models: by name.
-
-        Raises:
-            ValueError: a combination makes no sense; one sentence.
         """
         # Without a study, a user who names a large model does not ask for epochs of it, which take hours: an option
         # only chooses among the models that a suite fits. The same holds for models measured in further precisions.
