@@ -62,6 +62,7 @@ class Gate:
 
     def __init__(self, config: pytest.Config) -> None:
         self._summary: Path | None = config.getoption("fwbench_summary")
+        self._deselected: set[Workload] = set()
 
     def covers(self, workload: Workload) -> bool:
         """True if the gate can judge the workload; a test of any other workload is deselected."""
@@ -95,6 +96,7 @@ class Gate:
 
     def deselect(self, workload: Workload) -> None:
         """Note that somebody left this workload out on purpose, so that it is not missing."""
+        self._deselected.add(workload.anywhere)
 
     def measuring(self, measure: Measure) -> Measure:
         """The gate's own way of measuring, which may fall back on the ordinary one."""

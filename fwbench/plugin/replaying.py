@@ -65,11 +65,7 @@ def replay(measurement: Measurement, benchmark: Any) -> None:
     rename(benchmark, measurement)
     # A first round gives the fixture its statistics.
     benchmark.pedantic(lambda: None)
-    fill(benchmark, measurement)
-
-
-def fill(benchmark: Any, measurement: Measurement) -> None:
-    """Replace the rounds of a benchmark by the samples (s), and store the rest of the record beside them."""
+    # The samples (s) are its rounds, and the rest of the record stands beside them.
     benchmark.extra_info.update(extra_info(measurement))
     benchmark.stats.stats = stats(measurement.samples)
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from fwbench.errors import UserError
 from fwbench.record import bounds, dates, files, schema
 from fwbench.record.copies import Copies
-from fwbench.record.journal import AGAINST, PAIR, ROUND, SCHEMA, decoded, lines
+from fwbench.record.journal import AGAINST, PAIR, ROUND, SCHEMA, decoded, header, lines
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
 from fwbench.record.rounds import PlayedRound, with_rounds
@@ -95,18 +95,20 @@ def runs(folder: Path) -> list[Path]:
     return sorted(files, key=lambda path: (_made(path), path.stat().st_size, path.name))
 
 
-# The time of a run in a file of pytest-benchmark's, and in the first line of a journal.
-_TIMES = {".json": re.compile(rb'"datetime": ?"([^"]*)"'), ".jsonl": re.compile(rb'\A\{[^\n]*?"started": ?"([^"]*)"')}
+# The time of a run in a file of pytest-benchmark's.
+_TIME = re.compile(rb'"datetime": ?"([^"]*)"')
 
 
 def _made(path: Path) -> datetime:
     """The time at which a run was made, found without parsing all of its numbers; the file's date if it has none."""
     try:
-        data = _bytes(path)
-        times = set(_TIMES[path.suffix].findall(data))
-        # A test may have added a time of its own to the run's.
-        text = decoded(times.pop()) if len(times) == 1 else _object(path, decoded(data))["datetime"]
-    except (ValueError, KeyError, UserError):
+        if path.suffix == ".jsonl":
+            text = header(path)["started"]
+        else:
+            times = set(_TIME.findall(data := _bytes(path)))
+            # A test may have added a time of its own to the run's.
+            text = decoded(times.pop()) if len(times) == 1 else _object(path, decoded(data))["datetime"]
+    except (OSError, ValueError, KeyError, UserError):
         text = ""
     return dates.made(text, path)[0]
 
@@ -207,25 +209,25 @@ def _saved(path: Path, text: str) -> Record:
 
 def _journal(path: Path, text: str) -> Record:
     first, _, rest = text.partition("\n")
-    header = _object(path, first)
-    if "schema" not in header or "started" not in header:
+    begun = _object(path, first)
+    if "schema" not in begun or "started" not in begun:
         raise _refused(f"{path} is no journal of fwbench: its first line has no `schema` and `started`")
-    _require_schema(path, header["schema"])
+    _require_schema(path, begun["schema"])
     whole, is_cut = lines(rest)
     lost = "the last line is cut off: the run was killed while writing it, and what it held is lost"
-    made, wrong = dates.made(header["started"], path)
+    made, wrong = dates.made(begun["started"], path)
     kept, damaged = each(whole, _kept)
     measurements = [record for record in kept if isinstance(record, Measurement)]
     rounds = [record for record in kept if isinstance(record, PlayedRound)]
     return Record(
         path=path,
         made=made,
-        machine=_machine(path, header.get("machine")),
-        profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
+        machine=_machine(path, begun.get("machine")),
+        profile=begun.get("profile") if isinstance(begun.get("profile"), str) else None,
         measurements=tuple(Copies(with_rounds(measurements, rounds)).kept),
         rounds=tuple(rounds),
         damaged=tuple(damaged),
-        against=header.get(AGAINST),
+        against=begun.get(AGAINST),
         notes=tuple(filter(None, (wrong, lost if is_cut else ""))),
     )
 
