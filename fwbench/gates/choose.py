@@ -28,8 +28,8 @@ _VALUES = {"--fwbench-gate": (ALLOW_MISMATCH,), "--fwbench-programs-only": targe
 _ABOUT = {"--fwbench-fail": ("--fwbench-against", "--fwbench-gate"), "--fwbench-summary": tuple(_GATES)}
 
 
-def choose(config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> Gate | None:
-    """The gate that the options ask for; None if they ask for none.
+def choose(config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> Gate:
+    """The gate that the options ask for; one that judges nothing if they ask for none.
 
     Raises:
         pytest.UsageError: the side to compare with cannot be used, or options contradict each other.
@@ -46,7 +46,7 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
             either = f"{', '.join(gates[:-1])} or {gates[-1]}"
             raise pytest.UsageError(f"{option} is about a gate: add {either}, or leave it out.")
     if not asked:
-        return None
+        return Gate(config)
     summary = config.getoption("fwbench_summary")
     if summary:
         try:

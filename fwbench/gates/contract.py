@@ -46,16 +46,16 @@ class Regression:
 
 
 class Gate:
-    """Sees a run from its collection to its end. Every method has a default, which a kind of gate may override.
+    """Sees a run from its collection to its end. Every method has a default, by which a gate judges nothing.
 
     Attributes:
-        title: of its text at the end of the run.
+        title: of its text at the end of the run; empty: it judges nothing.
         kind: of its thresholds, `duet` or `saved`; None: it has none.
         timed: whether the run has rounds, which pytest-benchmark may show, save and compare.
         shows_numbers: whether its text at the end replaces the usual table.
     """
 
-    title: str
+    title = ""
     kind: Literal["duet", "saved"] | None = None
     timed = True
     shows_numbers = False

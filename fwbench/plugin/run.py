@@ -61,7 +61,7 @@ class Run:
         self.project = Project(config.rootpath, (*config.getini("pythonpath"), config.rootpath))
         if self._pool:
             self._pool.equip(self.selection, self.project)
-        self.gate: Gate | None = choose(config, self.selection, self.machine, self.project)
+        self.gate = choose(config, self.selection, self.machine, self.project)
         self._plan: plan.Plan | None = None
         self._progress = Progress()
         self._conditions: dict[str, Any] = {}
@@ -93,7 +93,12 @@ class Run:
 
     @property
     def _is_duet(self) -> bool:
-        return self.gate is not None and self.gate.kind == "duet"
+        return self.gate.kind == "duet"
+
+    @property
+    def _judging(self) -> Gate:
+        """The gate, or one that judges nothing if no test was run."""
+        return self.gate if self._ran else Gate(self._config)
 
     @property
     def _begun_session(self) -> Session | None:
@@ -169,7 +174,7 @@ class Run:
         """Keep tests that were left out on purpose from counting as missing."""
         for item in items:
             workload = spreading.subject_of(item, Workload)
-            if self.gate and workload:
+            if workload:
                 self.gate.deselect(workload)
 
     @pytest.hookimpl(tryfirst=True)
@@ -180,18 +185,15 @@ class Run:
         """
         measured = {item: workload for item in session.items if (workload := spreading.subject_of(item, Workload))}
         self._measures = bool(measured)
-        if self.gate:
-            announce(self.gate, measured)
+        announce(self.gate, measured)
         published = dict.fromkeys(w.model for w in measured.values() if w.weights == "pretrained")
         if published and not self._config.option.collectonly:
             models = [self.project.models[name] for name in published]
             fetch_weights(models, self.selection.pythons.get("torch", sys.executable))
         if self._benchmarking.disabled or self._benchmarking.skip:
             return
-        plainly = (
-            self.gate is not None
-            and self._is_duet
-            and plain.announce(self._config, self.gate, session.items, lambda told: self._progress.line(told))
+        plainly = self._is_duet and plain.announce(
+            self._config, self.gate, session.items, lambda told: self._progress.line(told)
         )
         if not measured and not plainly:
             return
@@ -244,7 +246,7 @@ class Run:
             self._storage,
             self._config.pluginmanager.get_plugins(),
         )
-        duet = self.gate if self.gate and self.gate.against else None
+        duet = self.gate if self.gate.against else None
         if duet:
             self._conditions[AGAINST] = resuming.against(duet)
             duet.keep(lambda record: self.session.note(record))
@@ -306,12 +308,10 @@ class Run:
                     measurement = self._measured(item, benchmark, workload, protocol)
             except UserError as error:
                 pytest.exit(str(error), pytest.ExitCode.INTERRUPTED)
-            timed = self.gate is None or self.gate.timed
-            if not benchmark.disabled and not measurement.failure and timed:
+            if not benchmark.disabled and not measurement.failure and self.gate.timed:
                 replaying.replay(measurement, benchmark)
                 self._benchmarks[item.nodeid] = benchmark
-            if self.gate:
-                self.gate.judge(measurement, item.nodeid)
+            self.gate.judge(measurement, item.nodeid)
             if measurement.failure:
                 benchmark.has_error = True
                 if measurement.failure.kind == "unavailable":
@@ -367,20 +367,18 @@ class Run:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Let the gate set the exit status, and end the workers."""
-        ending.finish(session, self._begun_session, self.gate if self._ran else None, self._unwritten)
+        ending.finish(session, self._begun_session, self._judging, self._unwritten)
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """Release what the gate holds."""
-        if self.gate:
-            self.gate.close()
+        self.gate.close()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> Iterator[None]:
         """Write the table and the gate's findings, even if pytest-benchmark has just raised for a regression."""
-        replaying.hide(self._benchmarking, self._config, self._benchmarks.values(), self.gate is not None)
+        replaying.hide(self._benchmarking, self._config, self._benchmarks.values(), bool(self.gate.title))
         try:
             return (yield)
         finally:
-            gate = self.gate if self._ran else None
             ended = exitstatus == pytest.ExitCode.INTERRUPTED
-            ending.write(terminalreporter, self._begun_session, gate, self._resumed, self._unwritten, ended)
+            ending.write(terminalreporter, self._begun_session, self._judging, self._resumed, self._unwritten, ended)
