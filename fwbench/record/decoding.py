@@ -55,7 +55,7 @@ def _decoded(kind: Any, value: Any) -> Any:
         return tuple(map(_decoded, kinds, value))
     elif origin is Mapping and isinstance(value, Mapping):
         return {name: _decoded(inner[1], each) for name, each in value.items()}
-    elif isinstance(kind, type) and issubclass(kind, Decoded) and isinstance(value, Mapping):
+    elif hasattr(kind, "from_json") and isinstance(value, Mapping):
         return kind.from_json(value)
     else:
         fits = kind is Any or isinstance(value, origin or kind)

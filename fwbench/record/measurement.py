@@ -309,12 +309,6 @@ class Measurement(Decoded):
             "metrics": {name: metric.to_json(name) for name, metric in self.metrics.items()},
         }
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Measurement":
-        """The inverse of `to_json`."""
-        metrics = {name: Metric.from_json(metric) for name, metric in data.get("metrics", {}).items()}
-        return super().from_json({**data, "metrics": metrics})
-
 
 def compiling(trace: float | None, compiled: float | None) -> float | None:
     """Seconds of tracing and compiling together; None where compiling was not measured."""
