@@ -19,7 +19,7 @@ from fwbench.errors import UserError, hint
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete, unknown_network
-from fwbench.plugin.replaying import extra_info, group, stats
+from fwbench.plugin.saving import extra_info, group, stats
 from fwbench.record import files
 from fwbench.record.fields import parse
 from fwbench.record.journal import SCHEMA

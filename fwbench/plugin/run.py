@@ -22,7 +22,7 @@ from fwbench.gates import options as gate_options
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, unknown_network
-from fwbench.plugin import ending, marked, plain, plan, pooling, replaying, resuming, saving, spreading
+from fwbench.plugin import ending, marked, plain, plan, pooling, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
 from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
@@ -159,7 +159,7 @@ class Run:
             # A failed workload has no rounds, and its failure already says so.
             item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
             if workload := spreading.subject_of(item, Workload):
-                replaying.equip(item, workload)
+                saving.equip(item, workload)
 
     def _refuse_unknown_models(self) -> None:
         for name in self.selection.asked.get("models", ()):
@@ -309,7 +309,7 @@ class Run:
             except UserError as error:
                 pytest.exit(str(error), pytest.ExitCode.INTERRUPTED)
             if not benchmark.disabled and not measurement.failure and self.gate.timed:
-                replaying.replay(measurement, benchmark)
+                saving.replay(measurement, benchmark)
                 self._benchmarks[item.nodeid] = benchmark
             self.gate.judge(measurement, item.nodeid)
             if measurement.failure:
@@ -376,7 +376,7 @@ class Run:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> Iterator[None]:
         """Write the table and the gate's findings, even if pytest-benchmark has just raised for a regression."""
-        replaying.hide(self._benchmarking, self._config, self._benchmarks.values(), bool(self.gate.title))
+        saving.hide(self._benchmarking, self._config, self._benchmarks.values(), bool(self.gate.title))
         try:
             return (yield)
         finally:
