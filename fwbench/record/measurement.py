@@ -41,7 +41,13 @@ class Metric:
             raise ValueError("a metric has either a value or a reason for having none")
 
     def to_json(self, name: str) -> dict[str, Any]:
-        """The metric as JSON primitives, with its unit and direction, so that a file explains itself."""
+        """The metric as JSON primitives, with its unit and direction, so that a file explains itself.
+
+        Raises:
+            ValueError: `METRICS` does not list the name.
+        """
+        if name not in METRICS:
+            raise ValueError(f"metric {name!r} is not in METRICS: state its unit and direction there")
         known = METRICS[name]
         return {
             "value": self.value,
