@@ -6,7 +6,13 @@ import types
 import typing
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
+
+# Numbers and texts of records with narrower bounds than others; `fwbench.record.schema` states and checks them.
+Amount = Annotated[float, "at least 0"]
+Positive = Annotated[float, "above 0"]
+Whole = Annotated[int, "at least 1"]
+Name = Annotated[str, "short"]
 
 
 class Decoded:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fwbench.record.decoding import Decoded
+from fwbench.record.decoding import Amount, Decoded, Name, Positive, Whole
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorState, Node
 from fwbench.record.metrics import METRICS
@@ -120,7 +120,7 @@ class Moment(Decoded):
 
     when: str
     state: AcceleratorState
-    held: Mapping[str, float] = field(default_factory=dict)
+    held: Mapping[Name, Amount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ class Pass(Decoded):
         waited: seconds for which threads waited for a CPU, summed over threads; None if the kernel does not report it.
     """
 
-    name: str
-    seconds: float
-    cpu: float
-    gap: float = 0.0
-    throttled: float = 0.0
-    suspended: float = 0.0
-    switches: float = 0.0
-    waited: float | None = None
+    name: Name
+    seconds: Amount
+    cpu: Amount
+    gap: Amount = 0.0
+    throttled: Amount = 0.0
+    suspended: Amount = 0.0
+    switches: Amount = 0.0
+    waited: Amount | None = None
 
 
 # The sentence that every report shows beside numbers of several devices that are parts of one CPU.
@@ -165,10 +165,10 @@ class Rank(Decoded):
     """
 
     rank: int
-    host: str
-    device: str
+    host: Name
+    device: Name
     cpus: tuple[int, ...] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[Name, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -251,21 +251,21 @@ class Measurement(Decoded):
     settings: Mapping[str, Any] = field(default_factory=dict)
     parity: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
-    sources: Mapping[str, str] = field(default_factory=dict)
-    processes: tuple[Mapping[str, float], ...] = ()
+    sources: Mapping[Name, Name] = field(default_factory=dict)
+    processes: tuple[Mapping[Name, Positive], ...] = ()
     turns: tuple[Mapping[str, Any], ...] = ()
     duet: Mapping[str, Any] = field(default_factory=dict)
     ranks: tuple[Rank, ...] = ()
     program: Fingerprint | None = None
     accelerator: tuple[Moment, ...] = ()
     passes: tuple[Pass, ...] = ()
-    stages: Mapping[str, float] = field(default_factory=dict)
+    stages: Mapping[Name, Amount] = field(default_factory=dict)
     overhead_s: float | None = None
     start_s: float | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[Name, Name] = field(default_factory=dict)
     attempts: tuple[Mapping[str, Any], ...] = ()
     after_crash: str | None = None
-    unfit: tuple[int, ...] = ()
+    unfit: tuple[Whole, ...] = ()
     node: Node | None = None
     failure: Failure | None = None
 

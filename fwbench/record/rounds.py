@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fwbench.record.decoding import Decoded
+from fwbench.record.decoding import Amount, Decoded
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 
@@ -23,9 +23,9 @@ class PlayedRound(Decoded):
     """
 
     workload: Workload
-    begun: float
+    begun: Amount
     turns: Mapping[str, Mapping[str, Sequence[float]]]
-    pace: float = 0.0
+    pace: Amount = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON primitives."""
