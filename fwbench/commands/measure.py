@@ -107,11 +107,7 @@ def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any
 
 
 def stated(texts: Sequence[str], size: int) -> Workload:
-    """The workload of `FIELD=VALUE` texts.
-
-    Raises:
-        UserError: a text makes no workload; one sentence.
-    """
+    """The workload of `FIELD=VALUE` texts; a UserError, one sentence, if a text makes none."""
     try:
         given = parse(texts, {name: field for name, field in FIELDS.items() if name != "target"})
         values: dict[str, Any] = {"devices": size, "device": machine().device}

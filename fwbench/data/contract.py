@@ -114,11 +114,7 @@ def digest(batches: Iterable[Batch]) -> str:
 
 
 def check_labels(labels: NDArray[np.integer], classes: int, source: str) -> Labels:
-    """Labels as int32.
-
-    Raises:
-        DataError: one is out of range; the sentence names `source` and the position in it.
-    """
+    """Labels as int32; a DataError names `source` and the position in it of one that is out of range."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         raise DataError(

@@ -74,8 +74,7 @@ def digits(model: Model, seed: int) -> Grey:
 def stratified(labels: NDArray[np.integer], classes: int, seed: int, source: str) -> dict[str, Indices]:
     """Indices of an 80/10/10 split in which every class has the same share (scikit-learn's `train_test_split`).
 
-    Raises:
-        DataError: a class has too few samples; the sentence names `source`.
+    A DataError names `source` if a class has too few samples.
     """
     # Imported here, as most benchmarks need no split and scikit-learn takes a second.
     from sklearn.model_selection import train_test_split

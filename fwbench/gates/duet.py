@@ -112,11 +112,7 @@ class DuetGate(Gate):
         return functools.partial(self._measure, measure)
 
     def _measure(self, measure: Measure, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
-        """The measurement made of head's rounds; for a workload that base does not have, the ordinary measurement.
-
-        Raises:
-            pytest.exit.Exception: there is nothing to compare with.
-        """
+        """The measurement made of head's rounds; for a workload that base does not have, the ordinary measurement."""
         self._has_to_run(protocol, tell)
         comparison = self._asked[workload] = self._comparisons[workload]
         if comparison.kind in ("failed", "missing", "unavailable"):

@@ -47,11 +47,7 @@ class _Kept(msgspec.Struct):
 
 
 def pair(record: Any) -> tuple[Stage, Workload | PlainTest, Pair]:
-    """A line of a duet's journal: the stage, the workload or plain test, and the pair.
-
-    Raises:
-        ValueError: it is no such line.
-    """
+    """A line of a duet's journal: the stage, the workload or plain test, and the pair; a ValueError if it is none."""
     checked = schema.read(record, _Kept, "it")
     name, given = checked["test"], checked["workload"]
     if (name is None) == (given is None):

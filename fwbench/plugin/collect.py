@@ -53,11 +53,7 @@ class Collector:
 
 
 def collect(arguments: list[str]) -> dict[str, Any]:
-    """The models and plain tests of the project, and its folders, as JSON primitives.
-
-    Raises:
-        SystemExit: pytest could not collect the tests; it has said why.
-    """
+    """The models and plain tests of the project, and its folders, as JSON; a SystemExit if they cannot be collected."""
     collector = Collector()
     # Without capturing, so that the stacks of tests that hang are printed.
     code = pytest.main(["--collect-only", "-q", "--capture=no", *arguments], plugins=[collector])

@@ -141,9 +141,6 @@ def _repository(folder: Path, storage: Path) -> tuple[Path | None, str | None, s
 
     The digest is empty if the commit holds everything. All are None if git does not answer: then the files that tests
     have loaded are noted one by one.
-
-    Args:
-        storage: the folder of records, which are not code.
     """
     try:
         top = git.top(folder)
@@ -224,11 +221,7 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 @functools.cache
 def interpreter(python: str) -> dict[str, Any]:
-    """An interpreter's `version` and its `distributions`: versions by normalised name.
-
-    Raises:
-        SilentError: it does not answer.
-    """
+    """An interpreter's `version` and, by normalised name, its `distributions`' ones; a SilentError if it is silent."""
     version: str | None = sys.version.split()[0]
     path = sys.path
     if python != sys.executable:

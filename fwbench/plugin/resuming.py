@@ -69,11 +69,7 @@ class Resumed:
 
 
 def refuse(config: pytest.Config) -> None:
-    """Refuse a run that could not resume another one at all.
-
-    Raises:
-        pytest.UsageError: it measures nothing, runs in parallel, or is given no journal's name; one sentence.
-    """
+    """Refuse a run that measures nothing, runs in parallel, or is given no journal's name, by a pytest.UsageError."""
     named = config.getoption("fwbench_resume")
     if named is None:
         return

@@ -131,11 +131,7 @@ class Run:
         spreading.parametrize(metafunc, subjects)
 
     def workload(self, item: pytest.Item) -> Workload:
-        """The workload of a test.
-
-        Raises:
-            pytest.fail.Exception: the test could not be spread, or was not meant to be.
-        """
+        """The workload of a test; a test that could not be spread, or was not meant to be, fails."""
         workload = spreading.subject_of(item, Workload)
         if workload is None:
             fail_unspread(item, "@fwbench.benchmark(model, ...)")

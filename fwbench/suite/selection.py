@@ -21,8 +21,7 @@ from fwbench.suite.studies import Part
 def pythons(entries: Iterable[str], option: str = "--fwbench-python") -> dict[str, str]:
     """Interpreters by framework, from an option's texts of the form `FRAMEWORK=PATH`; a later text wins.
 
-    Raises:
-        UserError: a text has another form, or names no interpreter; one sentence.
+    A text of another form, or one that names no interpreter, is a UserError of one sentence.
     """
     interpreters = {}
     frameworks = dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal)
