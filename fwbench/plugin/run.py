@@ -201,18 +201,15 @@ class Run:
         }
         try:
             self._begin_journal(asked)
+            taken = self._resumed.taken if self._resumed else {}
+            left = {test: both for test, both in asked.items() if test not in taken}
+            if not self._config.option.collectonly:
+                self.session.expect(left.values())
+        except OSError as error:
+            raise pytest.UsageError(unkept(error)) from None
         except UserError as error:
             raise pytest.UsageError(str(error)) from None
-        taken = self._resumed.taken if self._resumed else {}
-        left = {test: both for test, both in asked.items() if test not in taken}
         self._unsurveyed = [] if self._pool or self._is_duet else list(left.values())
-        if not self._config.option.collectonly:
-            try:
-                self.session.expect(left.values())
-            except OSError as error:
-                raise pytest.UsageError(unkept(error)) from None
-            except UserError as error:
-                raise pytest.UsageError(str(error)) from None
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0:
             return
