@@ -42,7 +42,7 @@ def open_data(
 
             data: Data = digits(model, seed)
         elif name == "mnist":
-            from fwbench.data.mnist import mnist
+            from fwbench.data.grey import mnist
 
             if path is None:
                 raise DataError("mnist needs data_path: name the folder that holds its four IDX files")

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 import fwbench
 from fwbench import git
 from fwbench.errors import UserError
@@ -115,7 +117,9 @@ def _of_lane(lane: Lane, pythons: Mapping[str, str], imported: Iterable[str]) ->
     python = pythons.get(lane.framework, sys.executable)
     installed = interpreter(python)
     # NumPy's arithmetic is in every lane. fwbench's own version is among the conditions of the whole run.
-    names = {_normal(name) for name in (*lane.distributions, *lane.libraries, "numpy", *imported, lane.package)}
+    names = {
+        canonicalize_name(name) for name in (*lane.distributions, *lane.libraries, "numpy", *imported, lane.package)
+    }
     return {
         # Workers have caches of their own.
         **{n: v for n, v in os.environ.items() if n.startswith(recorded([lane])) and n not in lane.caches},
@@ -236,9 +240,4 @@ def interpreter(python: str) -> dict[str, Any]:
     # Folders' names hold name and version; reading each metadata file would take 0.2 s. Of two versions of a
     # distribution, the one in the earlier folder is imported.
     found = [file.stem.split("-", 1) for folder in reversed(path) for file in Path(folder).glob("*-*.dist-info")]
-    return {"version": version, "distributions": {_normal(name): number for name, number in found}}
-
-
-def _normal(name: str) -> str:
-    """A distribution's name, the same for all its spellings (packaging.python.org, "Names and normalization")."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return {"version": version, "distributions": {canonicalize_name(name): number for name, number in found}}
