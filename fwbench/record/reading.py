@@ -181,8 +181,8 @@ def _saved(path: Path, text: str) -> Record:
                 names[measurements[-1].workload] = name
         except (TypeError, ValueError) as error:
             damaged.append(_left_out(f"benchmark {number}", benchmark, extra, error, is_plain))
-    failed, lost = _each("failure", failures, _measurement)
-    rounds, lost_rounds = _each("round", told_rounds, _round)
+    failed, lost = each(failures, _measurement, "failure", 1, lambda one: one)
+    rounds, lost_rounds = each(told_rounds, _round, "round", 1, lambda one: one)
     measurements += failed
     damaged += [*lost, *lost_rounds]
     twice = [name for name, of_name in plain.items() if len(of_name) > 1]
@@ -232,34 +232,6 @@ def _journal(path: Path, text: str) -> Record:
     )
 
 
-def each(whole: Iterable[str], read: Callable[[Any], _Read]) -> tuple[list[_Read], list[Damaged]]:
-    """Read the lines of a journal after its header. Damaged lines alone are left out, and listed in the second result.
-
-    Args:
-        read: makes a record of a line's JSON, or raises a ValueError.
-    """
-    return _each("line", whole, read, parsed, first=2)
-
-
-def _each(
-    what: str,
-    given: Iterable[Any],
-    read: Callable[[Any], _Read],
-    parse: Callable[[Any], Any] = lambda one: one,
-    first: int = 1,
-) -> tuple[list[_Read], list[Damaged]]:
-    made: list[_Read] = []
-    damaged: list[Damaged] = []
-    for number, one in enumerate(given, first):
-        data = None
-        try:
-            data = parse(one)
-            made.append(read(data))
-        except (TypeError, ValueError) as error:
-            damaged.append(_left_out(f"{what} {number}", None, data, error))
-    return made, damaged
-
-
 def parsed(text: str) -> Any:
     """Parse JSON, with floats for whole numbers of many digits.
 
@@ -276,6 +248,31 @@ def parsed(text: str) -> Any:
         raise ValueError(f"is not JSON (line {error.lineno}: {error.msg})") from None
     except RecursionError:
         raise ValueError("is not JSON that anybody writes (nested too deeply)") from None
+
+
+def each(
+    given: Iterable[Any],
+    read: Callable[[Any], _Read],
+    what: str = "line",
+    first: int = 2,
+    parse: Callable[[Any], Any] = parsed,
+) -> tuple[list[_Read], list[Damaged]]:
+    """Read the lines of a journal after its header, or another list. Damaged items are left out, and listed apart.
+
+    Args:
+        read: makes a record of an item's JSON, or raises a TypeError or ValueError.
+        what, first: the name of an item, and the number of the first one.
+    """
+    made: list[_Read] = []
+    damaged: list[Damaged] = []
+    for number, one in enumerate(given, first):
+        data = None
+        try:
+            data = parse(one)
+            made.append(read(data))
+        except (TypeError, ValueError) as error:
+            damaged.append(_left_out(f"{what} {number}", None, data, error))
+    return made, damaged
 
 
 def _object(path: Path, text: str) -> dict[str, Any]:
