@@ -221,7 +221,7 @@ def _fill(path: Path, data: bytes, flags: int) -> None:
         if _NO_WAIT:
             # A reader may be slower than we write.
             os.set_blocking(file.fileno(), True)
-        _put(file, data)
+        put(file, data)
         # Pipes have nothing to be synced.
         if path.is_file():
             os.fsync(file.fileno())
@@ -235,18 +235,19 @@ def _overwrite(path: Path, data: bytes) -> None:
     with open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, os.O_WRONLY)) as file:
         size = file.seek(0, os.SEEK_END)
         try:
-            _put(file, data[size:])
+            put(file, data[size:])
             os.fsync(file.fileno())
         except OSError:
             file.truncate(size)
             raise
         file.seek(0)
-        _put(file, data[:size])
+        put(file, data[:size])
         file.truncate(len(data))
         os.fsync(file.fileno())
 
 
-def _put(file: io.FileIO, data: bytes) -> None:
+def put(file: io.FileIO, data: bytes) -> None:
+    """Write all bytes into an unbuffered file, which may take fewer at once."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]

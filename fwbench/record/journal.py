@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from fwbench.record import dates, files
 from fwbench.text import storable
@@ -55,7 +55,7 @@ class Journal:
         self._absolute = folder.absolute()
         self._header = header
         self._name = name
-        self._file: BinaryIO | None = None
+        self._file: io.FileIO | None = None
         self._lines: list[bytes] = []  # all that the file holds
         self.path: Path | None = None
         self.losses: list[str] = []
@@ -75,10 +75,8 @@ class Journal:
         self._restore()
         line = _line(record)
         whole = self._file.seek(0, io.SEEK_END)
-        left = memoryview(line)
         try:
-            while left:
-                left = left[self._file.write(left) :]
+            files.put(self._file, line)
             os.fsync(self._file.fileno())
         except OSError as error:
             # Otherwise the next line would be part of this one.
@@ -191,7 +189,7 @@ def newest(folder: Path, duet: bool = False) -> Path | None:
     return next((path for path in reversed(oldest_first(folder)) if (AGAINST in header(path)) is duet), None)
 
 
-def _lock(file: BinaryIO) -> None:
+def _lock(file: io.FileIO) -> None:
     """Keep other processes from continuing a file, if the system can."""
     if sys.platform != "win32":
         try:
