@@ -174,16 +174,16 @@ _TORCH = Lane(
     processes={"cpu": "device", "gpu": "device"},
     launcher="torchrun",
 )
-_COMPILED = dataclasses.replace(
-    _TORCH,
-    name="torch-compile",
-    title="PyTorch (torch.compile)",
-    baseline=False,
-    parity=None,
+
+
+def _compiled(lane: Lane, name: str, title: str) -> Lane:
     # On a CPU, compiling takes longer than all else.
-    profiles=("paper",),
-    gpu_profiles=("quick",),
-)
+    return dataclasses.replace(
+        lane, name=name, title=title, baseline=False, parity=None, profiles=("paper",), gpu_profiles=("quick",)
+    )
+
+
+_COMPILED = _compiled(_TORCH, "torch-compile", "PyTorch (torch.compile)")
 # Measured only when they are asked for.
 _ASKED = dataclasses.replace(_COMPILED, profiles=(), gpu_profiles=())
 _MAX = dataclasses.replace(_ASKED, name="torch-compile-max", title="PyTorch (torch.compile, max-autotune)")
@@ -249,15 +249,7 @@ _TENSORFLOW = Lane(
     parity="fwbench.parity.tensorflow:TensorFlowSide",
     processes={"cpu": "device", "gpu": "device"},
 )
-_TENSORFLOW_XLA = dataclasses.replace(
-    _TENSORFLOW,
-    name="tensorflow-xla",
-    title="TensorFlow (XLA)",
-    parity=None,
-    # On a CPU, compiling takes longer than all else.
-    profiles=("paper",),
-    gpu_profiles=("quick",),
-)
+_TENSORFLOW_XLA = _compiled(_TENSORFLOW, "tensorflow-xla", "TensorFlow (XLA)")
 _NOOP = Lane(
     name="noop",
     framework="noop",
