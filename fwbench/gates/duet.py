@@ -46,11 +46,7 @@ _EXPLAINING = 600.0
 
 
 class DuetGate(Gate):
-    """Runs the duet over all workloads and plain tests of the run, when the first test asks for its measurement.
-
-    Raises:
-        UserError: `--fwbench-against` names no revision, interpreter or release.
-    """
+    """Runs the duet over all workloads and plain tests of the run, when the first test asks for its measurement."""
 
     title = "fwbench: duet"
     kind = "duet"

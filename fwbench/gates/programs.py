@@ -27,11 +27,7 @@ from fwbench.suite.selection import Selection
 class ProgramsOnly(Gate):
     """Compares each program with the baseline's, and the run with the whole baseline.
 
-    Args:
-        config: `--benchmark-compare` is taken over from pytest-benchmark, which would look for times.
-
-    Raises:
-        pytest.UsageError: the baseline cannot be used, or an option asks for times; one sentence.
+    `--benchmark-compare` is taken over from pytest-benchmark, which would look for times.
     """
 
     title = "fwbench: programs"

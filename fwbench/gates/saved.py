@@ -25,11 +25,7 @@ from fwbench.suite.selection import Selection
 
 
 class SavedGate(Gate):
-    """Compares at the end of the run, as the suite's benchmarks are judged together.
-
-    Raises:
-        pytest.UsageError: there is no record to compare with, or it is another machine's or profile's.
-    """
+    """Compares at the end of the run, as the suite's benchmarks are judged together."""
 
     title = "fwbench: gate"
     kind = "saved"

@@ -39,11 +39,7 @@ from fwbench.worker.client import interrupts, starting
 
 
 class Run:
-    """The plugin that is registered when a test or an option first needs fwbench.
-
-    Raises:
-        pytest.UsageError: an option cannot be used; one sentence.
-    """
+    """The plugin that is registered when a test or an option first needs fwbench."""
 
     def __init__(self, config: pytest.Config) -> None:
         for marker in spreading.markers():
