@@ -68,7 +68,6 @@ class Selection:
         Field(
             "With several devices: `weak`, each has the batch that one would have; `strong`, its part of that.",
             choices=("weak", "strong"),
-            single=True,
         ),
     ] = "weak"
     processes: Annotated[
@@ -76,7 +75,6 @@ class Selection:
         Field(
             "Processes that measure each workload, whose differences a gate against a record needs to know.",
             least=1,
-            single=True,
         ),
     ] = 1
     patience: Annotated[
@@ -85,12 +83,9 @@ class Selection:
             "Seconds that the run may wait in all for other load to end: before it times a benchmark, and before it "
             "measures disturbed ones again; with 0 it does neither.",
             least=0,
-            single=True,
         ),
     ] = 60
-    fit_batch: Annotated[bool, Field("A batch that does not fit into memory is halved until it does.", single=True)] = (
-        False
-    )
+    fit_batch: Annotated[bool, Field("A batch that does not fit into memory is halved until it does.")] = False
 
     def workloads(self, mode: str, models: Mapping[str, Model]) -> list[Workload]:
         """Every combination of the suite's in one mode; lanes of one model and batch size stand side by side.
@@ -214,5 +209,7 @@ def _with_networks(model: Model, lanes: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(every))
 
 
+# A run has one value of each of its own fields.
+_OF_RUN = {name: dataclasses.replace(field, single=True) for name, field in fields(Selection).items()}
 # The fields that `--fwbench-set` may set.
-SETTINGS = {name: field for name, field in (FIELDS | fields(Selection)).items() if not field.source}
+SETTINGS = {name: field for name, field in (FIELDS | _OF_RUN).items() if not field.source}
