@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from fwbench.models import CATALOG
 from fwbench.models.importing import INSTALLED
 from fwbench.models.model import Model
 from fwbench.models.project import Project, complete
-from fwbench.parity.sources import sources
+from fwbench.parity.sources import Sources, sources
 from fwbench.record.lanes import LANES, Lane, recorded
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
@@ -52,10 +52,12 @@ def conditions(
         storage: the folder of records, which are not code.
         plugins: pytest's; every `conftest.py` is one.
     """
-    by_lane: dict[str, dict[str, Model]] = {}
+    by_lane: dict[str, set[str]] = {}
     for workload in workloads:
-        by_lane.setdefault(workload.lane, {})[workload.model] = project.models[workload.model]
-    modules, imported = _followed({name: model for of in by_lane.values() for name, model in of.items()}, project)
+        by_lane.setdefault(workload.lane, set()).add(workload.model)
+    asked = {name: project.models[name] for names in by_lane.values() for name in names}
+    users = {name: model for name, model in asked.items() if model != CATALOG.get(name)}
+    followed = _followed([*users.values()], project)
     top, commit, changes = _repository(project.root, storage)
     profile, here = selection.protocol.profile, machine.to_json()
     # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
@@ -72,10 +74,10 @@ def conditions(
             "fwbench": f"{fwbench.__version__} ({_package()})",
         },
         "changes": changes,
-        "modules": modules | _loaded(project.root, top, plugins),
+        "modules": followed.files | _loaded(project.root, top, plugins),
         "lanes": {
-            name: _of_lane(LANES[name], selection.pythons, (each for model in of for each in imported.get(model, ())))
-            for name, of in by_lane.items()
+            name: _of_lane(LANES[name], selection.pythons, followed.distributions if names & users.keys() else ())
+            for name, names in by_lane.items()
         },
     }
     # Through JSON, so that it equals what is read back.
@@ -186,24 +188,17 @@ def _loaded(root: Path, top: Path | None, plugins: Iterable[object]) -> dict[str
     return digests
 
 
-def _followed(models: Mapping[str, Model], project: Project) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Digests of the modules that the user's networks consist of, and by model the distributions that these import."""
-    files: dict[str, str] = {}
-    imported: dict[str, tuple[str, ...]] = {}
+def _followed(models: Sequence[Model], project: Project) -> Sources:
+    """The modules that the user's networks consist of, and the distributions that these import."""
+    paths = [path for model in models for path in (*complete(model).networks.values(), *model.paths)]
+    paths += [path for model in models for framework in model.networks for path in model.functions(framework)]
     before = list(sys.path)
     # The same import path as in workers.
     sys.path[:0] = map(str, project.path)
     try:
-        for name, model in models.items():
-            if model != CATALOG.get(name):
-                functions = (path for framework in model.networks for path in model.functions(framework))
-                paths = (*complete(model).networks.values(), *model.paths, *functions)
-                parts = sources(path for path in paths if ":" in path)
-                files |= parts.files
-                imported[name] = parts.distributions
+        return sources(path for path in paths if ":" in path)
     finally:
         sys.path[:] = before
-    return files, imported
 
 
 def _contents(path: Path) -> bytes:
