@@ -3,14 +3,14 @@
 import argparse
 import importlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 
-class _Choices(Collection[str]):
+class _Choices(Iterable[str]):
     """The values of an option, imported from the module that knows them when the option is given or explained."""
 
     def __init__(self, module: str, name: str) -> None:
@@ -18,12 +18,6 @@ class _Choices(Collection[str]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(getattr(importlib.import_module(self._module), self._name))
-
-    def __contains__(self, value: object) -> bool:
-        return value in tuple(self)
-
-    def __len__(self) -> int:
-        return len(tuple(self))
 
 
 class _Fields(_Choices):
