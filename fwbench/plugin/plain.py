@@ -30,7 +30,7 @@ def announce(config: pytest.Config, gate: Gate, items: Iterable[pytest.Item], te
 
 def plain_tests(items: Iterable[pytest.Item]) -> dict[pytest.Item, PlainTest]:
     """The plain tests among these."""
-    plain = {}
+    plain: dict[pytest.Item, PlainTest] = {}
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if isinstance(item, pytest.Function) and "benchmark" in fixtures and "fwbench_measure" not in fixtures:
