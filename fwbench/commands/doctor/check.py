@@ -98,7 +98,10 @@ class Session:
         self._latencies: dict[str, float] = {}
         self.measured: list[Measurement] = []
         self._begun, self._load = time.monotonic(), OtherLoad()
-        self.close = self._workers.close
+
+    def close(self) -> None:
+        """End the workers."""
+        self._workers.close()
 
     def checks(self) -> list[Check]:
         """The checks in their order: idle power is read before anything has run, other load when all has."""
