@@ -8,6 +8,7 @@ PYTEST_DONT_REWRITE: a plugin whose modules pytest-benchmark's own command has i
 """
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,21 +24,14 @@ __version__ = "0.1.0"
 __all__ = ["Input", "Model", "benchmark", "image", "integers", "normal", "ones", "proof", "tokens", "uniform"]
 
 
+# Public names that are not among `fwbench.models.inputs`. The last one is for functions that run in a worker.
+_ELSEWHERE = {"Model": "fwbench.models.model", "torch_layout": "fwbench.frameworks.jax.layout"}
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name that this module does not define itself, when it is first used."""
-    if name == "Model":
-        from fwbench.models.model import Model
-
-        return Model
-    if name == "torch_layout":
-        # For functions that map weights, which run in a worker.
-        from fwbench.frameworks.jax.layout import torch_layout
-
-        return torch_layout
-    if name in __all__:
-        from fwbench.models import inputs
-
-        return getattr(inputs, name)
+    if name in _ELSEWHERE or name in __all__:
+        return getattr(import_module(_ELSEWHERE.get(name, "fwbench.models.inputs")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

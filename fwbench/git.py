@@ -1,4 +1,7 @@
-"""Runs git for the other modules of the package; the user's repository is only read, and no hook is run."""
+"""Runs git for the other modules of the package; the user's repository is only read, and no hook is run.
+
+Each function that asks git something raises a UserError if git cannot be run or fails; the sentence quotes it.
+"""
 
 import functools
 import os
@@ -48,9 +51,6 @@ def run(
     Args:
         variables: environment variables, added to this process's.
         given: its standard input.
-
-    Raises:
-        UserError: git cannot be run, or does not end in time.
     """
     # Looking at a repository must not rewrite its index.
     environment = {**unbound(os.environ), "GIT_OPTIONAL_LOCKS": "0", **(variables or {})}
@@ -60,11 +60,7 @@ def run(
 def answer(
     folder: str | Path, *arguments: str, variables: Mapping[str, str] | None = None, given: bytes = b""
 ) -> bytes:
-    """Run git in a folder and return its output.
-
-    Raises:
-        UserError: git fails; the sentence quotes it.
-    """
+    """Run git in a folder and return its output."""
     done = run(folder, *arguments, variables=variables, given=given)
     if done.returncode:
         raise _failed(folder, arguments, done)
@@ -72,11 +68,7 @@ def answer(
 
 
 def ask(folder: str | Path, *arguments: str) -> str | None:
-    """Ask git a question: return its output without the final line break, or None for exit code 1, which means no.
-
-    Raises:
-        UserError: git fails.
-    """
+    """Ask git a question: return its output without the final line break, or None for exit code 1, which means no."""
     done = run(folder, *arguments)
     if done.returncode == 1:
         return None
@@ -95,11 +87,7 @@ def top(folder: Path) -> Path | Absent:
 
 
 def commit(folder: str | Path, word: str) -> str | None:
-    """The hash of the one commit that a word names; None if it names none.
-
-    Raises:
-        UserError: git fails.
-    """
+    """The hash of the one commit that a word names; None if it names none."""
     found = ask(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{word}^{{commit}}")
     # `^main` names all commits that main does not have.
     return found if found and _COMMIT.fullmatch(found) else None
@@ -110,9 +98,6 @@ def untracked(folder: Path, *where: str) -> tuple[list[bytes], list[bytes]]:
 
     Args:
         where: pathspecs; none: everywhere.
-
-    Raises:
-        UserError: git fails.
     """
     listed = answer(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", *where).split(b"\0")
     code = sorted(path for path in listed if path.endswith(_CODE))

@@ -1,5 +1,6 @@
 """Humane units for the screen; records keep SI."""
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 
@@ -46,9 +47,24 @@ def bounds(value: float) -> tuple[float, float]:
     return (value.low, value.high) if isinstance(value, Within) else (value, value)
 
 
-def seconds(value: float) -> str:
-    """Seconds with three significant digits: 12.3 ms, 4.56 s."""
-    return _scaled(value, "s")
+def _scaled(value: float, unit: str) -> str:
+    """A value in the largest unit of `SCALED` in which it is at least 1, or else in the smallest."""
+    scales = SCALED[unit]
+    name = next((name for name in scales if abs(value) >= _ROUNDS_UP * scales[name]), [*scales][-1])
+    return f"{_three(value / scales[name])} {name}"
+
+
+def _three(value: float) -> str:
+    magnitude = abs(value)
+    return f"{value:.0f}" if magnitude >= 99.95 else f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
+
+
+# Three significant digits and the unit that suits the number.
+seconds = functools.partial(_scaled, unit="s")  # 12.3 ms, 4.56 s
+joules = functools.partial(_scaled, unit="J")  # 1.23 J, 45.6 mJ
+flop = functools.partial(_scaled, unit="FLOP")  # 8.18 GFLOP
+flop_rate = functools.partial(_scaled, unit="FLOP/s")  # 340 GFLOP/s
+byte_rate = functools.partial(_scaled, unit="B/s")  # decimal, as bandwidths are stated: 12.3 GB/s
 
 
 def duration(value: float) -> str:
@@ -66,36 +82,9 @@ def size(value: float) -> str:
     return _scaled(value, "B") if value >= 2**10 else f"{value:.0f} B"
 
 
-def joules(value: float) -> str:
-    """Joules: 1.23 J, 45.6 mJ."""
-    return _scaled(value, "J")
-
-
-def flop(value: float) -> str:
-    """Floating-point operations: 8.18 GFLOP."""
-    return _scaled(value, "FLOP")
-
-
-def flop_rate(value: float) -> str:
-    """Floating-point operations per second: 340 GFLOP/s."""
-    return _scaled(value, "FLOP/s")
-
-
-def byte_rate(value: float) -> str:
-    """Bytes a second in decimal units, as bandwidths are stated: 12.3 GB/s."""
-    return _scaled(value, "B/s")
-
-
 def rate(value: float) -> str:
     """Samples per second: 12.3, 4560, 1.23 M."""
     return f"{_three(value / 1e6)} M" if value >= 1e6 else _three(value)
-
-
-def _scaled(value: float, unit: str) -> str:
-    """A value in the largest unit of `SCALED` in which it is at least 1, or else in the smallest."""
-    scales = SCALED[unit]
-    name = next((name for name in scales if abs(value) >= _ROUNDS_UP * scales[name]), [*scales][-1])
-    return f"{_three(value / scales[name])} {name}"
 
 
 # The function that formats the numbers of a unit.
@@ -142,8 +131,3 @@ def _range(
     if math.isinf(most):
         return f"{at_least} {low}" if least else unknown
     return f"{low} to {high}" if least else f"{at_most} {high}"
-
-
-def _three(value: float) -> str:
-    magnitude = abs(value)
-    return f"{value:.0f}" if magnitude >= 99.95 else f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"

@@ -75,13 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with interrupts.in_order():
             code: int = options.run(options)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of the output has seen enough; nothing is left to be flushed into the pipe.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-        return 0
     except OSError as error:
-        # No command expects it; most often what it prints cannot be written.
+        # No command expects it; most often what it prints cannot be written. Nothing more is flushed there.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        if isinstance(error, BrokenPipeError):
+            # The reader of the output has seen enough.
+            return 0
         print(line(f"fwbench: {error.filename or 'the output'} cannot be used ({error.strerror})"), file=sys.stderr)
         return UserError.EXIT_CODE
     except UserError as error:

@@ -19,7 +19,7 @@ from fwbench.errors import UserError, hint
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete, unknown_network
-from fwbench.plugin.replaying import extra_info, group, stats
+from fwbench.plugin.saving import extra_info, group, stats
 from fwbench.record import files
 from fwbench.record.fields import parse
 from fwbench.record.journal import SCHEMA
@@ -32,8 +32,6 @@ from fwbench.worker.client.workers import Workers
 from fwbench.worker.memory import watched
 from fwbench.worker.ranks.client import Launched
 from fwbench.worker.ranks.star import DEADLINE, JOB, Place, RankError, place
-
-_FAILED = 1
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
         workers.close()
     if measurement.failure:
         print(f"fwbench: {measurement.failure}", file=sys.stderr)
-        return _FAILED
+        return 1
     if leads:
         print(_line(measurement))
         if options.output:
@@ -109,11 +107,7 @@ def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any
 
 
 def stated(texts: Sequence[str], size: int) -> Workload:
-    """The workload of `FIELD=VALUE` texts.
-
-    Raises:
-        UserError: a text makes no workload; one sentence.
-    """
+    """The workload of `FIELD=VALUE` texts; a UserError, one sentence, if a text makes none."""
     try:
         given = parse(texts, {name: field for name, field in FIELDS.items() if name != "target"})
         values: dict[str, Any] = {"devices": size, "device": machine().device}

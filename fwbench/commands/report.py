@@ -54,11 +54,7 @@ _PATIENCE = 5.0
 
 
 def progress(clock: Callable[[], float]) -> Tell:
-    """A function that reports on standard error, a line each, the next steps of a command that takes long.
-
-    Args:
-        clock: returns seconds.
-    """
+    """A function that reports on standard error the steps of a command that takes long; `clock` returns seconds."""
     begun = clock()
 
     def tell(what: str) -> None:

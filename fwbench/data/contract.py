@@ -3,8 +3,8 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from typing import Self, TypeVar
+from contextlib import AbstractContextManager, closing
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class DataError(ValueError):
     """Data that cannot be had or trusted: one sentence that names the file or row and says what to do."""
 
 
-class Data(ABC):
+class Data(AbstractContextManager["Data"], ABC):
     """Labelled samples in splits, shaped as a model takes them.
 
     Use it as a context manager, or call `close`, so that no loader process outlives it.
@@ -75,9 +75,6 @@ class Data(ABC):
         """End the loader processes, whether or not an iterator is still open; sources in memory have none."""
         return
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -114,11 +111,7 @@ def digest(batches: Iterable[Batch]) -> str:
 
 
 def check_labels(labels: NDArray[np.integer], classes: int, source: str) -> Labels:
-    """Labels as int32.
-
-    Raises:
-        DataError: one is out of range; the sentence names `source` and the position in it.
-    """
+    """Labels as int32; a DataError names `source` and the position in it of one that is out of range."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         raise DataError(

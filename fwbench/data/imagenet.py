@@ -103,11 +103,7 @@ class ImageReader:
     seed: int
 
     def __call__(self, split: str, epoch: int, index: int) -> NDArray[np.float32]:
-        """Decode and transform it; what is random depends on seed, epoch and index alone.
-
-        Raises:
-            DataError: the row holds no image that can be decoded.
-        """
+        """Decode and transform it, or raise a DataError; what is random depends on seed, epoch and index alone."""
         try:
             image = self.splits[split][index]["image"].convert("RGB")
         except Exception as error:  # each decoder raises its own

@@ -18,7 +18,6 @@ def open_data(
     """Open a source for a model.
 
     Args:
-        name: `digits`, `mnist`, `imagenet-100` or `synthetic`.
         model: its input shape is that of the samples; its classes must cover the data's.
         path: `mnist`: folder of the IDX files; `imagenet-100`: local folder or a name on the Hugging Face hub,
             clane9/imagenet-100 unless given.
@@ -43,7 +42,7 @@ def open_data(
 
             data: Data = digits(model, seed)
         elif name == "mnist":
-            from fwbench.data.mnist import mnist
+            from fwbench.data.grey import mnist
 
             if path is None:
                 raise DataError("mnist needs data_path: name the folder that holds its four IDX files")

@@ -46,25 +46,25 @@ class Regression:
 
 
 class Gate:
-    """Sees a run from its collection to its end. Every method has a default, which a kind of gate may override.
+    """Sees a run from its collection to its end. Every method has a default, by which a gate judges nothing.
 
-    Args:
-        config: of pytest.
+    A gate that cannot be used, as its other side cannot, raises a pytest.UsageError or UserError when it is made.
 
     Attributes:
-        title: of its text at the end of the run.
+        title: of its text at the end of the run; empty: it judges nothing.
         kind: of its thresholds, `duet` or `saved`; None: it has none.
         timed: whether the run has rounds, which pytest-benchmark may show, save and compare.
         shows_numbers: whether its text at the end replaces the usual table.
     """
 
-    title: str
+    title = ""
     kind: Literal["duet", "saved"] | None = None
     timed = True
     shows_numbers = False
 
     def __init__(self, config: pytest.Config) -> None:
         self._summary: Path | None = config.getoption("fwbench_summary")
+        self._deselected: set[Workload] = set()
 
     def covers(self, workload: Workload) -> bool:
         """True if the gate can judge the workload; a test of any other workload is deselected."""
@@ -98,6 +98,7 @@ class Gate:
 
     def deselect(self, workload: Workload) -> None:
         """Note that somebody left this workload out on purpose, so that it is not missing."""
+        self._deselected.add(workload.anywhere)
 
     def measuring(self, measure: Measure) -> Measure:
         """The gate's own way of measuring, which may fall back on the ordinary one."""

@@ -6,22 +6,22 @@ import functools
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from fwbench import text
 from fwbench.compare import duet
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet_outcome import AnyComparison, outcome, together
 from fwbench.compare.findings import Outcome
-from fwbench.compare.pair import Comparison, Pair, Stage
+from fwbench.compare.pair import Comparison, Of, Pair, Stage
 from fwbench.errors import Absent, UserError
 from fwbench.extensions import extensions, resolve
 from fwbench.gates import kept
 from fwbench.gates.contract import Gate, Regression
 from fwbench.gates.options import thresholds
-from fwbench.gates.plain import PlainTests, judge
 from fwbench.machine import Machine
 from fwbench.meters.energy import counter
 from fwbench.models.project import Project
@@ -36,7 +36,7 @@ from fwbench.suite.selection import Selection
 from fwbench.text import line
 from fwbench.worker.chain import Measure, Tell
 from fwbench.worker.turns.pairs import Pairs
-from fwbench.worker.turns.plain import Invocation
+from fwbench.worker.turns.plain import Invocation, PlainPairs
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side, find, sides
 
@@ -45,11 +45,7 @@ _EXPLAINING = 600.0
 
 
 class DuetGate(Gate):
-    """Runs the duet over all workloads of the run, when the first test asks for its measurement.
-
-    Raises:
-        UserError: `--fwbench-against` names no revision, interpreter or release.
-    """
+    """Runs the duet over all workloads and plain tests of the run, when the first test asks for its measurement."""
 
     title = "fwbench: duet"
     kind = "duet"
@@ -65,9 +61,12 @@ class DuetGate(Gate):
         self._stack = contextlib.ExitStack()
         self._sides: tuple[Side, Side] | None = None
         self._expected: dict[Workload, Mapping[str, Threshold]] = {}
-        self._comparisons: dict[Workload, Comparison[Workload]] = {}
-        self._asked: dict[Workload, Comparison[Workload]] = {}
-        self._plain = PlainTests()
+        self._plain: dict[PlainTest, Mapping[str, Threshold]] = {}
+        self._called: Invocation
+        # By plain test, the reason why it is measured in the usual way.
+        self._unrepeatable: Mapping[PlainTest, str] = {}
+        self._comparisons: dict[Any, Any] = {}
+        self._asked: dict[Any, Any] = {}  # those of the comparisons that a test has asked for
         self._has_run = False
         self._seconds = 0.0
         self._end = time.monotonic() + 60 * selection.minutes if selection.minutes else math.inf
@@ -86,8 +85,8 @@ class DuetGate(Gate):
         self._expected = {workload: {**self._thresholds, **own} for workload, own in workloads.items()}
 
     def expect_plain(self, tests: Mapping[PlainTest, Mapping[str, Threshold]], called: Invocation) -> None:
-        self._plain.thresholds = {test: {**self._thresholds, **own} for test, own in tests.items()}
-        self._plain.called = called
+        self._plain = {test: {**self._thresholds, **own} for test, own in tests.items()}
+        self._called = called
 
     @property
     def against(self) -> Mapping[str, Any]:
@@ -108,11 +107,7 @@ class DuetGate(Gate):
         return functools.partial(self._measure, measure)
 
     def _measure(self, measure: Measure, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
-        """The measurement made of head's rounds; for a workload that base does not have, the ordinary measurement.
-
-        Raises:
-            pytest.exit.Exception: there is nothing to compare with.
-        """
+        """The measurement made of head's rounds; for a workload that base does not have, the ordinary measurement."""
         self._has_to_run(protocol, tell)
         comparison = self._asked[workload] = self._comparisons[workload]
         if comparison.kind in ("failed", "missing", "unavailable"):
@@ -145,39 +140,68 @@ class DuetGate(Gate):
 
     def judge_plain(self, test: PlainTest, tell: Tell) -> bool:
         self._has_to_run(self._selection.protocol, tell)
-        return self._plain.judge(test, self._title("base"))
+        if test in self._unrepeatable:
+            return True
+        comparison = self._asked[test] = self._comparisons[test]
+        self._judge(comparison)
+        if comparison.kind == "failed":
+            failure = comparison.fault.failure
+            pytest.fail(f"{test.name}: {failure.message}\n\n{failure.detail}".rstrip(), pytrace=False)
+        if comparison.kind == "unavailable":
+            pytest.skip(comparison.fault.failure.message)
+        return not comparison.screening
 
     def judge(self, measurement: Measurement, test: str) -> None:
-        """Fail the test of a regression, or of a workload that base can run and head cannot."""
         comparison = self._comparisons[measurement.asked]
         if comparison.kind == "missing" or not measurement.failure:
-            judge(comparison, self._title("base"))
+            self._judge(comparison)
+
+    def _judge(self, comparison: Comparison[Of]) -> None:
+        """Fail the test of a benchmark that is worse than base, or that base can run and head cannot."""
+        name, base = comparison.workload.id, self._title("base")
+        if comparison.kind == "missing":
+            pytest.fail(f"{name} is missing: {comparison.note}, and {base} can", pytrace=False)
+        slower = [
+            f"{metric} {text.change(verdict.ratio)} ({' to '.join(map(text.change, verdict.interval))})"
+            for metric, verdict in comparison.verdicts.items()
+            if verdict.kind == "regressed"
+        ]
+        if slower:
+            pytest.fail(f"{name} regressed: {', '.join(slower)} against {base}", pytrace=False)
 
     def outcome(self) -> Outcome:
-        asked: list[AnyComparison] = [*self._asked.values(), *self._plain.asked.values()]
-        result = outcome(self._title("base"), self._title("head"), asked, self._seconds)
-        shared = together(self._asked.values(), self._thresholds["latency"].share)
-        notes = [*self._explained, *result.notes, *self._unjudged(), *self._plain.notes()]
+        # Plain tests come last.
+        workloads = [asked for subject, asked in self._asked.items() if isinstance(subject, Workload)]
+        plain = [asked for subject, asked in self._asked.items() if isinstance(subject, PlainTest)]
+        result = outcome(self._title("base"), self._title("head"), [*workloads, *plain], self._seconds)
+        shared = together(workloads, self._thresholds["latency"].share)
+        notes = [*self._explained, *result.notes, *self._unjudged([*workloads, *plain]), *self._usual()]
         why = self._refused or (f"the duet ended with {self._fault}" if self._fault else "")
-        if not (why or asked or self._plain.notes()):
+        if not (why or self._asked or self._unrepeatable):
             why = "no test came to its measurement: pytest says above what became of each"
         return dataclasses.replace(
             result, findings=[*result.findings, *shared], notes=[*notes, *filter(None, [line(why)])]
         )
 
-    def _unjudged(self) -> list[str]:
+    def _usual(self) -> list[str]:
+        """A sentence for each reason why plain tests were measured in the usual way."""
+        by_reason: dict[str, list[str]] = {}
+        for test, why in self._unrepeatable.items():
+            by_reason.setdefault(why, []).append(test.name)
+        usual = "measured in the usual way, and not compared"
+        return [f"{usual}: {', '.join(names)}: {why}" for why, names in by_reason.items()]
+
+    def _unjudged(self, comparisons: Sequence[AnyComparison]) -> list[str]:
         """A sentence on each metric that was asked for in vain, of those that a duet judges only on request."""
-        asked: list[tuple[Mapping[str, Threshold], AnyComparison]] = [
-            *((self._expected[workload], comparison) for workload, comparison in self._asked.items()),
-            *((self._plain.thresholds[test], comparison) for test, comparison in self._plain.asked.items()),
-        ]
-        limits = [*self._expected.values(), *self._plain.thresholds.values()] if asked else []
-        wanted = {metric for each in limits for metric in each if CRITERIA[metric].asked}
-        judged = {metric for _, comparison in asked for metric in comparison.verdicts}
-        played = {metric for each, comparison in asked if comparison.screening for metric in each}
+        if not comparisons:
+            return []
+        limits: dict[Any, Mapping[str, Threshold]] = {**self._expected, **self._plain}
+        wanted = {metric for each in limits.values() for metric in each if CRITERIA[metric].asked}
+        judged = {metric for comparison in comparisons for metric in comparison.verdicts}
+        played = {metric for asked, each in self._asked.items() if each.screening for metric in limits[asked]}
         lacking, lost = "no benchmark has it on both sides", "no benchmark that it is asked of ran on both sides"
         why = {metric: lacking if metric in played else lost for metric in sorted(wanted - judged)}
-        if "energy" in why and isinstance(absent := counter(asked[0][1].workload.device), Absent):
+        if "energy" in why and isinstance(absent := counter(comparisons[0].workload.device), Absent):
             why["energy"] = absent
         return [f"{metric} was not compared: {reason}" for metric, reason in why.items()]
 
@@ -186,7 +210,7 @@ class DuetGate(Gate):
 
     def _run(self, protocol: Protocol, tell: Tell) -> None:
         begun = time.monotonic()
-        played = duet.Duet(self._expected, self._kept)
+        played: list[duet.Duet[Any]] = [duet.Duet(self._expected, self._kept)]
         try:
             self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
             servers = Servers()
@@ -197,31 +221,28 @@ class DuetGate(Gate):
                 self._selection.device,
                 protocol.deadline,
                 fit_batch=self._selection.fit_batch,
-                cold=self._judged_by("compile_time"),
-                warm=self._judged_by("warm_start"),
-                metered=self._judged_by("energy"),
+                cold=_judged_by("compile_time", self._expected),
+                warm=_judged_by("warm_start", self._expected),
+                metered=_judged_by("energy", self._expected),
                 servers=servers,
             )
-            plain: list[tuple[Stage, PlainTest, Pair]] = []
-            for stage, subject, pair in self._taken:
-                if isinstance(subject, PlainTest):
-                    plain.append((stage, subject, pair))
-                elif subject in self._expected:
-                    played.take(stage, subject, pair)
             try:
                 with servers:
-                    played.play(pairs.play, tell, self._left)
-                if self._plain.thresholds:
-                    self._plain.play(self._sides, protocol.deadline, plain, self._keep, tell, self._left)
+                    self._play(played[0], pairs.play, tell)
+                if self._plain:
+                    metered = _judged_by("energy", self._plain)
+                    plain = PlainPairs(*self._sides, self._called, protocol.deadline, metered=metered.__contains__)
+                    self._unrepeatable = plain.unrepeatable
+                    played.append(duet.Duet(self._plain, self._kept))
+                    self._play(played[1], plain.play, tell)
             finally:
                 self._seconds = time.monotonic() - begun
-            self._comparisons = played.comparisons()
+            self._comparisons = _compared(played)
             if protocol.profile == "ci":
                 self._explain(tell)
         except KeyboardInterrupt:
             # The run ends here: report what is known.
-            self._asked = played.comparisons()
-            self._plain.ended()
+            self._asked = _compared(played)
             raise
         except UserError as error:
             self._refused = str(error)
@@ -231,8 +252,12 @@ class DuetGate(Gate):
             self._fault = type(error).__name__
             raise
 
-    def _judged_by(self, metric: str) -> list[Workload]:
-        return [workload for workload, limits in self._expected.items() if metric in limits]
+    def _play(self, played: duet.Duet[Any], play: duet.Play[Any], tell: Tell) -> None:
+        """Play a duet's pairs after those that an earlier part of the run has played."""
+        for stage, subject, pair in self._taken:
+            if subject in played.thresholds:
+                played.take(stage, subject, pair)
+        played.play(play, tell, self._left)
 
     def _left(self) -> float:
         return self._end - time.monotonic()
@@ -240,10 +265,9 @@ class DuetGate(Gate):
     def _explain(self, tell: Tell) -> None:
         """Search for the cause of the worst regression of any metric, and note the answer for the outcome."""
         # These workloads have the batch that fitted into memory.
-        comparisons: list[AnyComparison] = [*self._comparisons.values(), *self._plain.comparisons.values()]
         regressed = [
             (verdict.ratio, metric, comparison.workload)
-            for comparison in comparisons
+            for comparison in self._comparisons.values()
             for metric, verdict in comparison.verdicts.items()
             if verdict.kind == "regressed"
         ]
@@ -262,7 +286,7 @@ class DuetGate(Gate):
             python,
             self._machine,
             subject,
-            self._plain.called,
+            self._called,
             metric,
             min(self._end, time.monotonic() + _EXPLAINING),
         )
@@ -275,8 +299,9 @@ class DuetGate(Gate):
                 sentences = [f"not explained: {line(why)}"]
             self._explained.append(f"{subject.id}: {' '.join(sentences)}")
 
-    def _kept(self, stage: Stage, workload: Workload, pair: Pair) -> None:
-        self._keep({"stage": stage, "workload": workload.to_json(), "pair": pair.to_json()})
+    def _kept(self, stage: Stage, subject: Workload | PlainTest, pair: Pair) -> None:
+        named = {"test": subject.name} if isinstance(subject, PlainTest) else {"workload": subject.to_json()}
+        self._keep({"stage": stage, **named, "pair": pair.to_json()})
 
     def _title(self, name: str) -> str:
         unmade = self._against if name == "base" else "this working tree"
@@ -301,3 +326,12 @@ class DuetGate(Gate):
             "confirmation": pairs("confirmation"),
             "base_versions": comparison.described.get("base", {}).get("versions", {}),
         }
+
+
+def _compared(played: Sequence[duet.Duet[Any]]) -> dict[Any, Any]:
+    """The comparison of each workload and plain test."""
+    return {subject: comparison for each in played for subject, comparison in each.comparisons().items()}
+
+
+def _judged_by(metric: str, limits: Mapping[Of, Mapping[str, Threshold]]) -> list[Of]:
+    return [subject for subject, own in limits.items() if metric in own]

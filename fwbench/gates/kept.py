@@ -47,20 +47,13 @@ class _Kept(msgspec.Struct):
 
 
 def pair(record: Any) -> tuple[Stage, Workload | PlainTest, Pair]:
-    """A line of a duet's journal: the stage, the workload or plain test, and the pair.
-
-    Raises:
-        ValueError: it is no such line.
-    """
+    """A line of a duet's journal: the stage, the workload or plain test, and the pair; a ValueError if it is none."""
     checked = schema.read(record, _Kept, "it")
     name, given = checked["test"], checked["workload"]
     if (name is None) == (given is None):
         raise ValueError("it is not of either a workload or a test")
-    try:
-        made = Pair.from_json(checked["pair"])
-        of = Workload.from_json(given) if given else PlainTest(name)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    made = Pair.from_json(checked["pair"])
+    of = Workload.from_json(given) if given else PlainTest(name)
     if not {"latency"} <= made.differences.keys() <= made.values["base"].keys() & made.values["head"].keys():
         raise ValueError("its differences are not those of values that both sides have")
     return checked["stage"], of, made

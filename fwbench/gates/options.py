@@ -1,6 +1,7 @@
-"""Reads the options of gates and the markers of tests."""
+"""Reads the options of gates and the markers of tests; one that cannot be used is a pytest.UsageError, one sentence."""
 
 import dataclasses
+import importlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,9 +11,16 @@ from pytest_benchmark.utils import get_machine_id
 
 from fwbench.compare import criteria
 from fwbench.compare.criteria import CRITERIA, Threshold, parse
-from fwbench.errors import UserError
+from fwbench.compare.findings import Outcome
+from fwbench.errors import UserError, hint
+from fwbench.gates.contract import Gate
+from fwbench.machine import Machine, targets
+from fwbench.models.project import Project
+from fwbench.record import files
 from fwbench.record.reading import read
 from fwbench.record.storage import Record
+from fwbench.report import outcome_file
+from fwbench.suite.selection import Selection
 
 FAIL = "--fwbench-fail"
 NOT_PARALLEL = "cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
@@ -21,8 +29,58 @@ ALLOW_MISMATCH = "allow-mismatch"
 DIFFERENT, INCONCLUSIVE = KINDS = ("different", "inconclusive")
 MARKER = "fwbench_fail"
 
+# Module and class of each gate, imported only if asked for: statistics load SciPy, which would delay every other run.
+_GATES = {
+    "--fwbench-against": ("duet", "DuetGate"),
+    "--fwbench-gate": ("saved", "SavedGate"),
+    "--fwbench-programs-only": ("programs", "ProgramsOnly"),
+}
+
+# The values of the options that may have one.
+_VALUES = {"--fwbench-gate": (ALLOW_MISMATCH,), "--fwbench-programs-only": targets.NAMES}
+
+# Options that mean nothing to a run without one of these gates.
+_ABOUT = {"--fwbench-fail": ("--fwbench-against", "--fwbench-gate"), "--fwbench-summary": tuple(_GATES)}
+
 # These options of pytest-benchmark need rounds, so a run without rounds refuses them.
 _NEED_ROUNDS = ("json", "save", "autosave", "compare-fail", "histogram")
+
+
+def choose(config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> Gate:
+    """The gate that the options ask for; one that judges nothing if they ask for none."""
+    asked = [option for option in _GATES if _given(config, option)]
+    if len(asked) > 1:
+        raise pytest.UsageError(f"{' and '.join(asked)} are different gates: leave one of them out.")
+    for option, values in _VALUES.items():
+        value = config.getoption(option)
+        if isinstance(value, str) and value not in values:
+            raise pytest.UsageError(f"{option} has no value {value!r}: {hint(value, values)}.")
+    for option, gates in _ABOUT.items():
+        if _given(config, option) and not set(asked) & set(gates):
+            either = f"{', '.join(gates[:-1])} or {gates[-1]}"
+            raise pytest.UsageError(f"{option} is about a gate: add {either}, or leave it out.")
+    if not asked:
+        return Gate(config)
+    summary = config.getoption("fwbench_summary")
+    if summary:
+        try:
+            # An error shows now, not after hours of measuring.
+            files.append(summary, "")
+            if summary.is_file():
+                # A run that is killed leaves this summary.
+                unended = Outcome("what was asked for", "this run", (), notes=["the run has not come to its end"])
+                outcome_file.write(summary, unended, pytest.ExitCode.INTERRUPTED)
+        except OSError as error:
+            raise pytest.UsageError(f"--fwbench-summary {summary} cannot be written ({error.strerror}).") from None
+    refuse_idle(config, asked[0], "gate")
+    module, name = _GATES[asked[0]]
+    gate: Gate = getattr(importlib.import_module(f"fwbench.gates.{module}"), name)(config, selection, machine, project)
+    return gate
+
+
+def _given(config: pytest.Config, option: str) -> bool:
+    """True if the option was given, even by an empty variable: a gate that somebody asked for must not be skipped."""
+    return config.getoption(option) not in (None, False, [], [DIFFERENT])
 
 
 def needs_rounds(config: pytest.Config, *others: str) -> str:
@@ -36,9 +94,6 @@ def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
 
     Args:
         purpose: what the option could do with measurements, as a verb: `go on with`.
-
-    Raises:
-        pytest.UsageError: it is such a run.
     """
     # A project's settings may switch benchmarks off, which pytest-benchmark's other option overrides.
     for name, other in (("disable", "enable"), ("skip", "only")):
@@ -49,11 +104,7 @@ def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
 
 
 def baseline(config: pytest.Config) -> Record | None:
-    """The record that --benchmark-compare names, reduced to fwbench's benchmarks; None if nobody has named one.
-
-    Raises:
-        pytest.UsageError: there is no such record, or it cannot be read.
-    """
+    """The record that --benchmark-compare names, reduced to fwbench's benchmarks; None if nobody has named one."""
     path = _named(config)
     if path is None:
         return None
@@ -108,11 +159,7 @@ def storage(config: pytest.Config) -> Path | None:
 
 
 def thresholds(config: pytest.Config, kind: Literal["duet", "saved"]) -> dict[str, Threshold]:
-    """The thresholds of a gate's kind (`duet` or `saved`) by metric, with those that the options ask for.
-
-    Raises:
-        pytest.UsageError: an option is no threshold, or names a metric that this gate does not judge.
-    """
+    """The thresholds of a gate's kind (`duet` or `saved`) by metric, with those that the options ask for."""
     limits = criteria.thresholds(kind)
     asked = _parsed([text for text in config.getoption("fwbench_fail") if text not in KINDS], FAIL)
     for name in asked:
@@ -123,11 +170,7 @@ def thresholds(config: pytest.Config, kind: Literal["duet", "saved"]) -> dict[st
 
 
 def of_test(item: pytest.Item, kind: str) -> dict[str, Threshold]:
-    """The thresholds from a test's own markers, of which the closest wins; they may name metrics of either gate.
-
-    Raises:
-        pytest.UsageError: a marker is no threshold.
-    """
+    """The thresholds from a test's own markers, of which the closest wins; they may name metrics of either gate."""
     where = f"the marker {MARKER} of {item.nodeid}"
     markers = list(item.iter_markers(MARKER))
     for marker in markers:

@@ -27,11 +27,7 @@ from fwbench.suite.selection import Selection
 class ProgramsOnly(Gate):
     """Compares each program with the baseline's, and the run with the whole baseline.
 
-    Args:
-        config: `--benchmark-compare` is taken over from pytest-benchmark, which would look for times.
-
-    Raises:
-        pytest.UsageError: the baseline cannot be used, or an option asks for times; one sentence.
+    `--benchmark-compare` is taken over from pytest-benchmark, which would look for times.
     """
 
     title = "fwbench: programs"
@@ -62,7 +58,6 @@ class ProgramsOnly(Gate):
             )
         self._findings: dict[Workload, Finding | None] = {}
         self._unavailable: dict[Workload, str] = {}
-        self._deselected: set[Workload] = set()
 
     def judge(self, measurement: Measurement, test: str) -> None:
         """Compare with the baseline; a changed program fails the test that asked for it."""
@@ -99,9 +94,6 @@ class ProgramsOnly(Gate):
         if changed:
             return Finding(workload.id, "changed", note=changed, in_test=True)
         return Finding(workload.id, "unchanged", note=facts(remarks))
-
-    def deselect(self, workload: Workload) -> None:
-        self._deselected.add(workload.anywhere)
 
     def outcome(self) -> Outcome | None:
         if self.path is None:

@@ -25,11 +25,7 @@ from fwbench.suite.selection import Selection
 
 
 class SavedGate(Gate):
-    """Compares at the end of the run, as the suite's benchmarks are judged together.
-
-    Raises:
-        pytest.UsageError: there is no record to compare with, or it is another machine's or profile's.
-    """
+    """Compares at the end of the run, as the suite's benchmarks are judged together."""
 
     title = "fwbench: gate"
     kind = "saved"
@@ -52,7 +48,6 @@ class SavedGate(Gate):
         self._own: dict[str, Mapping[str, Threshold]] = {}
         self._measurements: dict[Workload, Measurement] = {}
         self._names: dict[Workload, str] = {}
-        self._left_out: set[str] = set()
         self._compared: Outcome | None = None
 
     def _series(self, folder: Path | None) -> tuple[list[Record], list[str]]:
@@ -85,9 +80,6 @@ class SavedGate(Gate):
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
         self._own = {workload.id: own for workload, own in workloads.items()}
 
-    def deselect(self, workload: Workload) -> None:
-        self._left_out.add(workload.id)
-
     def judge(self, measurement: Measurement, test: str) -> None:
         # A repeated measurement takes the place of the first.
         self._measurements[measurement.workload] = measurement
@@ -107,7 +99,7 @@ class SavedGate(Gate):
                 head,
                 self._thresholds,
                 own=self._own,
-                left_out=frozenset(self._left_out),
+                left_out=frozenset(workload.id for workload in self._deselected),
                 allow_mismatch=self._allow_mismatch,
                 state=evidence.state(self._machine),
                 earlier=self._earlier,

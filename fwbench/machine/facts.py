@@ -145,7 +145,7 @@ def content(metrics: Mapping[str, Metric]) -> dict[str, Any]:
 
 def metrics(content: Mapping[str, Any], found: str) -> dict[str, Metric]:
     """Metrics of a fact's content; the source of each says where it was found. One without a number: a TypeError."""
-    known = {name: Metric.from_json(name, metric) for name, metric in content.items()}
+    known = {name: Metric.from_json(metric) for name, metric in content.items()}
     if not all(isinstance(of.value, int | float) for of in known.values()):
         raise TypeError("a metric has no number")
     return {name: dataclasses.replace(of, source=f"{of.source}, {found}") for name, of in known.items()}

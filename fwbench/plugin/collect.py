@@ -32,12 +32,9 @@ class Collector:
         self.suite = False
         self.plain: list[str] = []
 
-    def pytest_configure(self, config: pytest.Config) -> None:
-        """Remember the configuration, which knows the project's folder."""
-        self.config = config
-
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Remember the plain tests."""
+        """Remember the plain tests, and the configuration, which knows the project's folder."""
+        self.config = session.config
         self.plain = [test.name for test in plain_tests(session.items).values()]
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
@@ -56,11 +53,7 @@ class Collector:
 
 
 def collect(arguments: list[str]) -> dict[str, Any]:
-    """The models and plain tests of the project, and its folders, as JSON primitives.
-
-    Raises:
-        SystemExit: pytest could not collect the tests; it has said why.
-    """
+    """The models and plain tests of the project, and its folders, as JSON; a SystemExit if they cannot be collected."""
     collector = Collector()
     # Without capturing, so that the stacks of tests that hang are printed.
     code = pytest.main(["--collect-only", "-q", "--capture=no", *arguments], plugins=[collector])

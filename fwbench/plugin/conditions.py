@@ -4,7 +4,6 @@ A journal's header holds them. A run takes a measurement from a journal only if 
 anything left out here must not change a number.
 """
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -16,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 import fwbench
 from fwbench import git
 from fwbench.errors import UserError
@@ -24,18 +25,13 @@ from fwbench.models import CATALOG
 from fwbench.models.importing import INSTALLED
 from fwbench.models.model import Model
 from fwbench.models.project import Project, complete
-from fwbench.parity.sources import sources
+from fwbench.parity.sources import Sources, sources
 from fwbench.record.lanes import LANES, Lane, recorded
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
 from fwbench.text import line, storable
 from fwbench.worker.client import asking
 from fwbench.worker.client.starting import PACKAGE
-
-# Fields of a selection that change no number, or that workload, protocol, machine or interpreters already hold; all
-# others are settings.
-_ELSEWHERE = {"protocol", "suite", "asked", "settings", "study", "pythons", "device", "threads"}
-_ELSEWHERE |= {"patience", "minutes", "devices", "scaling"}
 
 # The most characters of a condition that a sentence quotes.
 _QUOTED = 200
@@ -56,31 +52,33 @@ def conditions(
         storage: the folder of records, which are not code.
         plugins: pytest's; every `conftest.py` is one.
     """
-    asked = list(workloads)
-    lanes = [LANES[name] for name in dict.fromkeys(workload.lane for workload in asked)]
-    pythons = {lane.framework: selection.pythons.get(lane.framework, sys.executable) for lane in lanes}
-    variables, caches = recorded(lanes), {name for lane in lanes for name in lane.caches}
-    models = [project.models[name] for name in dict.fromkeys(workload.model for workload in asked)]
-    modules, imported = _followed(models, project)
+    by_lane: dict[str, set[str]] = {}
+    for workload in workloads:
+        by_lane.setdefault(workload.lane, set()).add(workload.model)
+    asked = {name: project.models[name] for names in by_lane.values() for name in names}
+    users = {name: model for name, model in asked.items() if model != CATALOG.get(name)}
+    followed = _followed([*users.values()], project)
     top, commit, changes = _repository(project.root, storage)
+    profile, here = selection.protocol.profile, machine.to_json()
+    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
+    varying = {"memory"} if machine.device == "gpu" else {"memory", "accelerator"}
     noted = {
-        "profile": selection.protocol.profile,
-        "machine": machine.to_json(),
-        "settings": {
-            field.name: getattr(selection, field.name)
-            for field in dataclasses.fields(selection)
-            if field.name not in _ELSEWHERE
-        },
-        "code": {
+        "profile": profile,
+        "machine": here,
+        "run": {
+            "profile": profile,
+            **{name: value for name, value in here.items() if name not in varying},
+            "processes": selection.processes,
+            "fit_batch": selection.fit_batch,
             "commit": commit,
-            "changes": changes,
-            "modules": modules | _loaded(project.root, top, plugins),
             "fwbench": f"{fwbench.__version__} ({_package()})",
         },
-        "environment": {n: v for n, v in sorted(os.environ.items()) if n.startswith(variables) and n not in caches},
-        "pythons": pythons,
-        "interpreters": {python: interpreter(python) for python in pythons.values()},
-        "imported": imported,
+        "changes": changes,
+        "modules": followed.files | _loaded(project.root, top, plugins),
+        "lanes": {
+            name: _of_lane(LANES[name], selection.pythons, followed.distributions if names & users.keys() else ())
+            for name, names in by_lane.items()
+        },
     }
     # Through JSON, so that it equals what is read back.
     copy: dict[str, Any] = json.loads(json.dumps(storable(noted)))
@@ -89,22 +87,18 @@ def conditions(
 
 def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """A phrase for each difference that bars the use of anything from a run under the conditions `then`."""
-    yield from differences(*map(_of_run, (then, now)))
-    if then["code"]["changes"] != now["code"]["changes"]:
+    yield from differences(then["run"], now["run"])
+    if then["changes"] != now["changes"]:
         yield "other uncommitted changes"
     # A module that only one of the runs has loaded does not count: other tests import it, or an edited module does,
     # which counts itself.
-    modules = then["code"]["modules"]
-    yield from changed({n: v for n, v in now["code"]["modules"].items() if n in modules}, modules.get)
+    modules = then["modules"]
+    yield from changed({n: v for n, v in now["modules"].items() if n in modules}, modules.get)
 
 
 def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload) -> Iterator[str]:
     """A phrase for each difference in a workload's lane that bars the use of its measurements."""
-    lane = LANES[workload.lane]
-    # NumPy's arithmetic is in every lane. fwbench's own version is among the conditions of the whole run.
-    names = (*lane.distributions, *lane.libraries, "numpy", *now["imported"].get(workload.model, ()), lane.package)
-    relevant = {_normal(name) for name in names} - {"fwbench"}
-    yield from differences(*(_of_lane(of, lane, relevant) for of in (then, now)))
+    return differences(then["lanes"].get(workload.lane, {}), now["lanes"][workload.lane])
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -120,20 +114,21 @@ def changed(texts: Mapping[str, str], other: Callable[[str], str | None]) -> Ite
     return (f"{name} has changed" for name, digest in sorted(texts.items()) if other(name) != digest)
 
 
-def _of_run(of: Mapping[str, Any]) -> dict[str, Any]:
-    machine, code = of["machine"], of["code"]
-    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
-    left_out = {"memory"} if machine.get("device") == "gpu" else {"memory", "accelerator"}
-    machine = {name: value for name, value in machine.items() if name not in left_out}
-    return {"profile": of["profile"], **machine, **of["settings"], "commit": code["commit"], "fwbench": code["fwbench"]}
-
-
-def _of_lane(of: Mapping[str, Any], lane: Lane, distributions: set[str]) -> dict[str, Any]:
-    python = of["pythons"].get(lane.framework)
-    installed = of["interpreters"].get(python, {})
-    variables = {name: value for name, value in of["environment"].items() if name.startswith(recorded([lane]))}
-    versions = {name: number for name, number in installed.get("distributions", {}).items() if name in distributions}
-    return {**variables, f"interpreter of {lane.framework}": python, "Python": installed.get("version"), **versions}
+def _of_lane(lane: Lane, pythons: Mapping[str, str], imported: Iterable[str]) -> dict[str, Any]:
+    """A lane's variables and interpreter, and the versions in it of what the lane and its networks import."""
+    python = pythons.get(lane.framework, sys.executable)
+    installed = interpreter(python)
+    # NumPy's arithmetic is in every lane. fwbench's own version is among the conditions of the whole run.
+    names = {
+        canonicalize_name(name) for name in (*lane.distributions, *lane.libraries, "numpy", *imported, lane.package)
+    }
+    return {
+        # Workers have caches of their own.
+        **{n: v for n, v in os.environ.items() if n.startswith(recorded([lane])) and n not in lane.caches},
+        f"interpreter of {lane.framework}": python,
+        "Python": installed["version"],
+        **{n: v for n, v in installed["distributions"].items() if n in names - {"fwbench"}},
+    }
 
 
 def _quoted(value: object) -> str:
@@ -152,9 +147,6 @@ def _repository(folder: Path, storage: Path) -> tuple[Path | None, str | None, s
 
     The digest is empty if the commit holds everything. All are None if git does not answer: then the files that tests
     have loaded are noted one by one.
-
-    Args:
-        storage: the folder of records, which are not code.
     """
     try:
         top = git.top(folder)
@@ -196,24 +188,17 @@ def _loaded(root: Path, top: Path | None, plugins: Iterable[object]) -> dict[str
     return digests
 
 
-def _followed(models: Sequence[Model], project: Project) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Digests of the modules that the user's networks consist of, and by model the distributions that these import."""
-    files: dict[str, str] = {}
-    imported: dict[str, list[str]] = {}
+def _followed(models: Sequence[Model], project: Project) -> Sources:
+    """The modules that the user's networks consist of, and the distributions that these import."""
+    paths = [path for model in models for path in (*complete(model).networks.values(), *model.paths)]
+    paths += [path for model in models for framework in model.networks for path in model.functions(framework)]
     before = list(sys.path)
     # The same import path as in workers.
     sys.path[:0] = map(str, project.path)
     try:
-        for model in models:
-            if model != CATALOG.get(model.name):
-                functions = (path for framework in model.networks for path in model.functions(framework))
-                paths = (*complete(model).networks.values(), *model.paths, *functions)
-                parts = sources(path for path in paths if ":" in path)
-                files |= parts.files
-                imported[model.name] = list(parts.distributions)
+        return sources(path for path in paths if ":" in path)
     finally:
         sys.path[:] = before
-    return files, imported
 
 
 def _contents(path: Path) -> bytes:
@@ -235,11 +220,7 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 @functools.cache
 def interpreter(python: str) -> dict[str, Any]:
-    """An interpreter's `version` and its `distributions`: versions by normalised name.
-
-    Raises:
-        SilentError: it does not answer.
-    """
+    """An interpreter's `version` and, by normalised name, its `distributions`' ones; a SilentError if it is silent."""
     version: str | None = sys.version.split()[0]
     path = sys.path
     if python != sys.executable:
@@ -254,9 +235,4 @@ def interpreter(python: str) -> dict[str, Any]:
     # Folders' names hold name and version; reading each metadata file would take 0.2 s. Of two versions of a
     # distribution, the one in the earlier folder is imported.
     found = [file.stem.split("-", 1) for folder in reversed(path) for file in Path(folder).glob("*-*.dist-info")]
-    return {"version": version, "distributions": {_normal(name): number for name, number in found}}
-
-
-def _normal(name: str) -> str:
-    """A distribution's name, the same for all its spellings (packaging.python.org, "Names and normalization")."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return {"version": version, "distributions": {canonicalize_name(name): number for name, number in found}}

@@ -19,12 +19,11 @@ from fwbench.report import summary
 _WELL = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
-def finish(run: pytest.Session, session: Session | None, gate: Gate | None, unwritten: list[str]) -> None:
+def finish(run: pytest.Session, session: Session | None, gate: Gate, unwritten: list[str]) -> None:
     """Set the run's exit status, end its workers, and write the gate's summary, which states that status.
 
     Args:
-        session: the run's session; None: nothing was measured.
-        gate: the gate that judges the run; None: no gate judges it.
+        session: None: nothing was measured.
         unwritten: a sentence for each file that the run could not write; further ones are added.
     """
     measurements = session.measurements if session else []
@@ -34,10 +33,9 @@ def finish(run: pytest.Session, session: Session | None, gate: Gate | None, unwr
         if (unwritten or unmeasured(measurements)) and run.exitstatus in _WELL:
             run.exitstatus = pytest.ExitCode.USAGE_ERROR
 
-    if gate:
-        run.exitstatus = gate.status(int(run.exitstatus))
+    run.exitstatus = gate.status(int(run.exitstatus))
     strict = [kind for kind in KINDS if kind in run.config.getoption("fwbench_fail")]
-    told = gate is not None and any(map(gate.has_found, strict))
+    told = any(map(gate.has_found, strict))
     lanes = DIFFERENT in strict and differ(cases(measurements))
     if run.exitstatus == pytest.ExitCode.OK and (told or lanes):
         run.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -47,18 +45,17 @@ def finish(run: pytest.Session, session: Session | None, gate: Gate | None, unwr
     except OSError as error:
         unwritten.append(unkept(error))
     own_up()
-    if gate:
-        try:
-            gate.write(int(run.exitstatus))
-        except OSError as error:
-            unwritten.append(f"{error.filename} cannot be written ({error.strerror})")
-            own_up()
+    try:
+        gate.write(int(run.exitstatus))
+    except OSError as error:
+        unwritten.append(f"{error.filename} cannot be written ({error.strerror})")
+        own_up()
 
 
 def write(
     terminal: Any,
     session: Session | None,
-    gate: Gate | None,
+    gate: Gate,
     resumed: Resumed | None,
     unwritten: Sequence[str],
     ended: bool,
@@ -66,27 +63,24 @@ def write(
     """Write the table, the gate's findings, and an error for each file not written or if nothing was measured.
 
     Args:
-        session: the run's session; None: nothing was measured.
-        gate: the gate that has judged the run; None: no gate has judged it.
-        unwritten: a sentence for each file that the run could not write.
         ended: whether the run was ended before it was done.
     """
     measurements = session.measurements if session else []
     journal = session.journal.path if session else None
-    if session and measurements and not (gate and gate.shows_numbers):
+    if session and measurements and not gate.shows_numbers:
         _write_summary(terminal, session)
     for line in resumed.lines() if resumed and measurements else ():
         terminal.write_line(f"resumed: {line}")
     for loss in session.journal.losses if session else ():
         terminal.write_line(f"note: {loss}")
-    if gate:
+    if gate.title:
         terminal.section(gate.title)
         for line in gate.lines(journal):
             terminal.write_line(line)
     if ended and journal:
         terminal.write_line(f"the run was ended: the same command with {OPTION} goes on from here")
     again = ""
-    if journal and not (gate and gate.kind == "duet"):
+    if journal and gate.kind != "duet":
         again = f"; {OPTION}={journal} then saves what it holds without measuring it again"
     for sentence in filter(None, (*(f"{sentence}{again}" for sentence in unwritten), unmeasured(measurements))):
         terminal.write_line(f"ERROR: {sentence}", red=True)

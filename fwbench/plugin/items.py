@@ -18,12 +18,12 @@ from fwbench.suite.profiles import Protocol
 from fwbench.worker.client.prove import prove as prove_model
 
 
-def left_out(item: pytest.Item, gate: Gate | None) -> bool:
+def left_out(item: pytest.Item, gate: Gate) -> bool:
     """True if this run measures nothing in the test, or its gate does not cover the test's workload."""
     workload = spreading.subject_of(item, Workload)
     if workload is None:
         return item.get_closest_marker("fwbench") is not None and spreading.subject_of(item, str) is None
-    return gate is not None and not gate.covers(workload)
+    return not gate.covers(workload)
 
 
 def is_kept_from_running(item: pytest.Item) -> bool:

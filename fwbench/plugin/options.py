@@ -3,33 +3,21 @@
 import argparse
 import importlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 
-class _Choices(Collection[str]):
+class _Choices(Iterable[str]):
     """The values of an option, imported from the module that knows them when the option is given or explained."""
 
     def __init__(self, module: str, name: str) -> None:
-        self._module = module
-        self._name = name
-
-    @property
-    def _values(self) -> Collection[str]:
-        values: Collection[str] = getattr(importlib.import_module(self._module), self._name)
-        return values
-
-    def __contains__(self, value: object) -> bool:
-        return value in self._values
+        self._module, self._name = module, name
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        return iter(getattr(importlib.import_module(self._module), self._name))
 
 
 class _Fields(_Choices):

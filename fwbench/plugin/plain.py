@@ -30,20 +30,16 @@ def announce(config: pytest.Config, gate: Gate, items: Iterable[pytest.Item], te
 
 def plain_tests(items: Iterable[pytest.Item]) -> dict[pytest.Item, PlainTest]:
     """The plain tests among these."""
-    return {item: PlainTest(item.nodeid) for item in items if _is_plain(item)}
-
-
-def _is_plain(item: pytest.Item) -> bool:
-    fixtures = getattr(item, "fixturenames", ())
-    return isinstance(item, pytest.Function) and "benchmark" in fixtures and "fwbench_measure" not in fixtures
+    plain: dict[pytest.Item, PlainTest] = {}
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if isinstance(item, pytest.Function) and "benchmark" in fixtures and "fwbench_measure" not in fixtures:
+            plain[item] = PlainTest(item.nodeid)
+    return plain
 
 
 def invocation(config: pytest.Config, top: Path) -> Invocation:
-    """The call of pytest, which each side repeats.
-
-    Args:
-        top: the top folder of the user's repository.
-    """
+    """The call of pytest, which each side repeats; `top` is the top folder of the user's repository."""
     called = config.invocation_params
     options, places = list(map(str, called.args)), list[str]()
     # Searched from the end, as an option's value may look like a place: `-k tests tests`.
@@ -73,11 +69,7 @@ def _imported(top: Path) -> Iterator[Path]:
 
 
 def equip(item: pytest.Item, judge: Callable[[], bool]) -> None:
-    """Make a test call `judge` instead of its function.
-
-    Args:
-        judge: fails or skips the test; returns whether the test is to run in the usual way.
-    """
+    """Make a test call `judge` instead of its function; a True from it lets the test run in the usual way."""
     setup, runtest = item.setup, item.runtest
 
     def run() -> None:

@@ -170,24 +170,22 @@ def _recorded(
     asked: Iterable[_Asked], storage: Path, machine: Machine, metered: bool, duet: bool, kept: bool
 ) -> tuple[dict[_Asked, float], datetime | None]:
     """The seconds from the newest journals of this machine, and the date of the newest of these."""
-    protocols: dict[Workload, set[Protocol]] = defaultdict(set)
-    for workload, protocol in asked:
-        protocols[workload].add(protocol)
+    asked = set(asked)
     known: dict[_Asked, float] = {}
     made, budget = None, _BYTES
     for path in oldest_first(storage / "journal")[: -_JOURNALS - 1 : -1]:
         with contextlib.suppress(UserError, OSError):
             budget -= path.stat().st_size
-            if budget < 0 or len(known) == sum(map(len, protocols.values())):
+            if budget < 0 or len(known) == len(asked):
                 break
             record = read(path)
             if record.machine is None or record.machine.differences(machine):
                 continue
+            last = {m.workload: m for m in sorted(record.measurements, key=lambda m: not m.failure)}
             found = {
-                (m.workload, protocol): seconds
-                for m in record.measurements
-                for protocol in protocols.get(m.workload, ())
-                if (seconds := _last(m, protocol, metered, duet, kept)) is not None
+                (workload, protocol): seconds
+                for workload, protocol in asked
+                if workload in last and (seconds := _last(last[workload], protocol, metered, duet, kept)) is not None
             }
             made = made or (record.made if found else None)
             known = found | known

@@ -49,11 +49,7 @@ class Pool(Protocol):
 
 
 def pool(config: pytest.Config) -> Pool | None:
-    """The pool that the options ask for; it ends with pytest.
-
-    Raises:
-        pytest.UsageError: the run cannot be spread, or the engine cannot be used; one sentence.
-    """
+    """The pool that the options ask for, which ends with pytest; a pytest.UsageError if it cannot be used."""
     name = config.getoption("fwbench_workers")
     if name is None:
         return None

@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -18,50 +19,41 @@ _ANEW = "\r\x1b[K"
 _PASSING = (*STAGES, "screening", "confirming")
 
 
+@dataclass
 class Progress:
     """One line per benchmark. A screen shows the current stage and time left; a log only unusual events.
 
     [ 3/24, 4 min left] jax-resnet50-inference-b8: 184 ms, 43.4 samples/s
 
-    Args:
+    Attributes:
         terminal: pytest's reporter; None: nothing is written.
+        uncaptured: a context in which output is not captured.
         total: the number of benchmarks.
         plan: the run's plan, which the run keeps up to date.
-
-    Attributes:
         shown: the tests whose outcome a line has already shown.
     """
 
-    def __init__(
-        self,
-        terminal: pytest.TerminalReporter | None = None,
-        uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext,
-        total: int = 0,
-        plan: Plan | None = None,
-    ) -> None:
-        self._terminal = terminal
-        self._uncaptured = uncaptured
-        self._total = total
-        self._plan = plan
-        self._begun = 0
-        # The current line: its head, which shows how far the run is, and the text that stays.
-        self._head: Callable[[], str] = str
-        self._text = ""
-        # Characters of the line as it was last written.
-        self._written = 0
-        # True if the line belongs to no benchmark.
-        self._is_general = False
-        self.shown: set[str] = set()
-        # The first workload of each network that fails in some way.
-        self._failed: dict[tuple[str, ...], str] = {}
+    terminal: pytest.TerminalReporter | None = None
+    uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
+    total: int = 0
+    plan: Plan | None = None
+    shown: set[str] = field(default_factory=set, init=False)
+    _begun: int = field(default=0, init=False)
+    # The current line: its head, which shows how far the run is, and the text that stays.
+    _head: Callable[[], str] = field(default=str, init=False)
+    _text: str = field(default="", init=False)
+    _written: int = field(default=0, init=False)  # characters of the line as it was last written
+    _is_general: bool = field(default=False, init=False)  # whether the line belongs to no benchmark
+    # The first workload of each network that fails in some way.
+    _failed: dict[tuple[str, ...], str] = field(default_factory=dict, init=False)
 
     def begin(self, name: str, test: str) -> None:
         """Begin the line of a test's benchmark."""
         self._begun += 1
-        if self._terminal:
+        if self.terminal:
             self.shown.add(test)
-        count = f"{self._begun:{len(str(self._total))}}/{self._total}"
-        plan = self._plan
+        count = f"{self._begun:{len(str(self.total))}}/{self.total}"
+        plan = self.plan
         self._start(lambda: f"[{', '.join(filter(None, (count, plan.left_told() if plan else '')))}] ", f"{name}: ")
 
     def line(self, text: str, *, stays: bool = False) -> None:
@@ -82,7 +74,7 @@ class Progress:
 
     def end(self, measurement: Measurement) -> None:
         """End the line with the benchmark's outcome."""
-        self._show(self._outcome(self.once(measurement)))
+        self._show(_outcome(self.once(measurement)))
 
     def once(self, measurement: Measurement) -> Measurement:
         """The measurement as it is shown: an error that several workloads of a network share is shown in full once."""
@@ -94,33 +86,6 @@ class Progress:
             return measurement
         again = dataclasses.replace(failure, message=f"it fails as {first} does", detail="")
         return dataclasses.replace(measurement, failure=again)
-
-    @staticmethod
-    def _outcome(measurement: Measurement) -> str:
-        if measurement.failure:
-            return f"{measurement.failure.kind}: {measurement.failure.message}"
-        batch = f"at batch {measurement.workload.batch_size}: " if measurement.unfit else ""
-        return f"{batch}{Progress._numbers(measurement)}"
-
-    @staticmethod
-    def _numbers(measurement: Measurement) -> str:
-        if measurement.workload.mode == "fit" and measurement.samples:
-            return Progress._fitted(measurement)
-        if measurement.duet.get("verdicts"):
-            latency = measurement.duet["verdicts"]["latency"]
-            return f"{measurement.duet['kind']}, latency {text.change(latency['ratio'])}"
-        median, throughput = measurement.value("latency_p50"), measurement.value("throughput")
-        if throughput is None and measurement.program and measurement.program.digest:
-            return measurement.program.digest[:12]
-        if throughput is None:
-            return "runs"
-        typical = "" if median is None else f"{units.seconds(median)}, "
-        return f"{typical}{units.rate(throughput)} samples/s"
-
-    @staticmethod
-    def _fitted(measurement: Measurement) -> str:
-        epoch, accuracy = measurement.samples[-1], measurement.value("validation_top1")
-        return f"{units.seconds(epoch)} an epoch" + ("" if accuracy is None else f", validation top-1 {accuracy:.1%}")
 
     def _start(self, head: Callable[[], str], text: str) -> None:
         line = f"{head()}{text}"
@@ -140,12 +105,35 @@ class Progress:
 
     def _is_live(self) -> bool:
         """True if the line can be rewritten: it is on a screen and has not wrapped."""
-        return self._terminal is not None and bool(self._terminal.isatty) and self._written < _width()
+        return self.terminal is not None and bool(self.terminal.isatty) and self._written < _width()
 
     def _write(self, text: str) -> None:
-        if self._terminal and text:
-            with self._uncaptured():
-                self._terminal.write(text, flush=True)
+        if self.terminal and text:
+            with self.uncaptured():
+                self.terminal.write(text, flush=True)
+
+
+def _outcome(measurement: Measurement) -> str:
+    if measurement.failure:
+        return f"{measurement.failure.kind}: {measurement.failure.message}"
+    batch = f"at batch {measurement.workload.batch_size}: " if measurement.unfit else ""
+    return f"{batch}{_numbers(measurement)}"
+
+
+def _numbers(measurement: Measurement) -> str:
+    if measurement.workload.mode == "fit" and measurement.samples:
+        accuracy = measurement.value("validation_top1")
+        epoch = f"{units.seconds(measurement.samples[-1])} an epoch"
+        return epoch if accuracy is None else f"{epoch}, validation top-1 {accuracy:.1%}"
+    if measurement.duet.get("verdicts"):
+        latency = measurement.duet["verdicts"]["latency"]
+        return f"{measurement.duet['kind']}, latency {text.change(latency['ratio'])}"
+    median, throughput = measurement.value("latency_p50"), measurement.value("throughput")
+    if throughput is None:
+        digest = measurement.program.digest if measurement.program else None
+        return digest[:12] if digest else "runs"
+    typical = "" if median is None else f"{units.seconds(median)}, "
+    return f"{typical}{units.rate(throughput)} samples/s"
 
 
 def _width() -> int:

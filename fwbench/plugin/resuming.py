@@ -24,6 +24,9 @@ from fwbench.worker.process.witness import present
 
 OPTION = "--fwbench-resume"
 
+# The most differences of a run that are told one by one.
+_MOST = 3
+
 # Workloads and their protocols, by test.
 Asked = Mapping[str, tuple[Workload, Protocol]]
 
@@ -40,7 +43,7 @@ class Resumed:
         rounds: those of lanes whose measurements are all taken.
         pairs: records of a duet.
         left: the number of measurements that are not taken, by reason.
-        differences: the reasons why nothing is taken, a phrase each.
+        refusal: the reasons why nothing is taken; empty: something may be.
         notes: facts about the journal itself.
     """
 
@@ -51,7 +54,7 @@ class Resumed:
     rounds: Sequence[PlayedRound] = ()
     pairs: Sequence[Mapping[str, Any]] = ()
     left: Mapping[str, int] = field(default_factory=dict)
-    differences: Sequence[str] = ()
+    refusal: str = ""
     notes: Sequence[str] = ()
 
     def lines(self) -> list[str]:
@@ -59,8 +62,8 @@ class Resumed:
         if self.path is None:
             kind = f"journal{' of a duet' if self.duet else ''}"
             return [f"{OPTION}: there is no {kind} yet, so everything is measured"]
-        if self.differences:
-            return [f"nothing is taken from {shortest(self.path)}: {_few(self.differences)}"]
+        if self.refusal:
+            return [f"nothing is taken from {shortest(self.path)}: {self.refusal}"]
         count = f"{len(self.taken)} of {len(self.asked)} benchmark{'s' * (len(self.asked) > 1)}"
         if self.duet:
             count = f"{len(self.pairs)} pair{'s' * (len(self.pairs) != 1)}"
@@ -69,11 +72,7 @@ class Resumed:
 
 
 def refuse(config: pytest.Config) -> None:
-    """Refuse a run that could not resume another one at all.
-
-    Raises:
-        pytest.UsageError: it measures nothing, runs in parallel, or is given no journal's name; one sentence.
-    """
+    """Refuse a run that measures nothing, runs in parallel, or is given no journal's name, by a pytest.UsageError."""
     named = config.getoption("fwbench_resume")
     if named is None:
         return
@@ -105,8 +104,6 @@ def resume(
     Args:
         named: a journal's path; True: the newest one in the storage.
         now: this run's conditions.
-        asked: the workloads that this run is to measure, in its order.
-        root: the project's folder.
         duet: the gate that goes on with a duet's pairs; None: measurements are taken.
 
     Raises:
@@ -124,25 +121,19 @@ def resume(
             "newest."
         ) from None
     except UserError as error:
-        resumed = replace(resumed, differences=[str(error)])
+        resumed = replace(resumed, refusal=str(error))
     except (AttributeError, KeyError, TypeError):
-        resumed = replace(resumed, differences=["its first line is damaged, or of another version of fwbench"])
-    if resumed.differences and named is not True:
+        resumed = replace(resumed, refusal="its first line is damaged, or of another version of fwbench")
+    if resumed.refusal and named is not True:
         raise pytest.UsageError(
-            f"{OPTION}: nothing can be taken from {path}: {_few(resumed.differences)}. Leave the option out to "
-            "measure everything."
+            f"{OPTION}: nothing can be taken from {path}: {resumed.refusal}. Leave the option out to measure "
+            "everything."
         )
     return resumed
 
 
 def _taken(path: Path, now: Mapping[str, Any], resumed: Resumed, root: Path) -> Resumed:
-    """Return `resumed` with the records that this run takes from a journal.
-
-    Raises:
-        OSError: the journal cannot be read.
-        UserError: the file is no journal, or one of another kind.
-        AttributeError, KeyError, TypeError: its first line is damaged.
-    """
+    """Return `resumed` with the records that this run takes from a journal."""
     then = journal.header(path)
     if not then:
         raise UserError("it is no journal of fwbench")
@@ -155,8 +146,9 @@ def _taken(path: Path, now: Mapping[str, Any], resumed: Resumed, root: Path) -> 
         differences += [why for workload in workloads for why in conditions.of_workload(then, now, workload)]
         if then[journal.AGAINST] != now[journal.AGAINST]:
             differences.append("compared with something else then")
-    if differences:
-        return replace(resumed, differences=list(dict.fromkeys(differences)))
+    if reasons := list(dict.fromkeys(differences)):
+        more = f"; and {len(reasons) - _MOST} more differences" if len(reasons) > _MOST else ""
+        raise UserError("; ".join(reasons[:_MOST]) + more)
     if resumed.duet:
         return _with_pairs(path, resumed, resumed.duet)
     return _with_measurements(path, then, now, resumed, functools.cache(lambda name: present(str(root / name))))
@@ -215,11 +207,6 @@ def _refusal(
         *conditions.changed(earlier.sources, here),
     )
     return "; ".join(unlike)
-
-
-def _few(phrases: Sequence[str], most: int = 3) -> str:
-    more = f"; and {len(phrases) - most} more differences" if len(phrases) > most else ""
-    return "; ".join(phrases[:most]) + more
 
 
 def shortest(path: Path) -> str:

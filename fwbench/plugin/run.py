@@ -22,7 +22,7 @@ from fwbench.gates import options as gate_options
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, unknown_network
-from fwbench.plugin import ending, marked, plain, plan, pooling, replaying, resuming, saving, spreading
+from fwbench.plugin import ending, marked, plain, plan, pooling, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
 from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
@@ -39,11 +39,7 @@ from fwbench.worker.client import interrupts, starting
 
 
 class Run:
-    """The plugin that is registered when a test or an option first needs fwbench.
-
-    Raises:
-        pytest.UsageError: an option cannot be used; one sentence.
-    """
+    """The plugin that is registered when a test or an option first needs fwbench."""
 
     def __init__(self, config: pytest.Config) -> None:
         for marker in spreading.markers():
@@ -61,7 +57,7 @@ class Run:
         self.project = Project(config.rootpath, (*config.getini("pythonpath"), config.rootpath))
         if self._pool:
             self._pool.equip(self.selection, self.project)
-        self.gate: Gate | None = choose(config, self.selection, self.machine, self.project)
+        self.gate = choose(config, self.selection, self.machine, self.project)
         self._plan: plan.Plan | None = None
         self._progress = Progress()
         self._conditions: dict[str, Any] = {}
@@ -73,7 +69,6 @@ class Run:
         self._unsurveyed: list[tuple[Workload, Protocol]] = []  # their networks are built once before all else
         self._turning = False  # whether lanes take turns after all measurements
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
-        self._of_tests: dict[str, Measurement] = {}  # the last measurement of each test
         self._benchmarks: dict[str, Any] = {}  # pytest-benchmark's fixture of each test that was measured
         self._begun = time.monotonic()
 
@@ -94,7 +89,12 @@ class Run:
 
     @property
     def _is_duet(self) -> bool:
-        return self.gate is not None and self.gate.kind == "duet"
+        return self.gate.kind == "duet"
+
+    @property
+    def _judging(self) -> Gate:
+        """The gate, or one that judges nothing if no test was run."""
+        return self.gate if self._ran else Gate(self._config)
 
     @property
     def _begun_session(self) -> Session | None:
@@ -108,10 +108,6 @@ class Run:
     @property
     def _storage(self) -> Path:
         return Path(getattr(self._benchmarking.storage, "path", ".benchmarks"))
-
-    @property
-    def _measurements(self) -> list[Measurement]:
-        return self._begun_session.measurements if self._begun_session else []
 
     # Collection
 
@@ -131,11 +127,7 @@ class Run:
         spreading.parametrize(metafunc, subjects)
 
     def workload(self, item: pytest.Item) -> Workload:
-        """The workload of a test.
-
-        Raises:
-            pytest.fail.Exception: the test could not be spread, or was not meant to be.
-        """
+        """The workload of a test; a test that could not be spread, or was not meant to be, fails."""
         workload = spreading.subject_of(item, Workload)
         if workload is None:
             fail_unspread(item, "@fwbench.benchmark(model, ...)")
@@ -159,7 +151,7 @@ class Run:
             # A failed workload has no rounds, and its failure already says so.
             item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
             if workload := spreading.subject_of(item, Workload):
-                replaying.equip(item, workload)
+                saving.equip(item, workload)
 
     def _refuse_unknown_models(self) -> None:
         for name in self.selection.asked.get("models", ()):
@@ -174,7 +166,7 @@ class Run:
         """Keep tests that were left out on purpose from counting as missing."""
         for item in items:
             workload = spreading.subject_of(item, Workload)
-            if self.gate and workload:
+            if workload:
                 self.gate.deselect(workload)
 
     @pytest.hookimpl(tryfirst=True)
@@ -185,18 +177,15 @@ class Run:
         """
         measured = {item: workload for item in session.items if (workload := spreading.subject_of(item, Workload))}
         self._measures = bool(measured)
-        if self.gate:
-            announce(self.gate, measured)
+        announce(self.gate, measured)
         published = dict.fromkeys(w.model for w in measured.values() if w.weights == "pretrained")
         if published and not self._config.option.collectonly:
             models = [self.project.models[name] for name in published]
             fetch_weights(models, self.selection.pythons.get("torch", sys.executable))
         if self._benchmarking.disabled or self._benchmarking.skip:
             return
-        plainly = (
-            self.gate is not None
-            and self._is_duet
-            and plain.announce(self._config, self.gate, session.items, lambda told: self._progress.line(told))
+        plainly = self._is_duet and plain.announce(
+            self._config, self.gate, session.items, lambda told: self._progress.line(told)
         )
         if not measured and not plainly:
             return
@@ -208,18 +197,15 @@ class Run:
         }
         try:
             self._begin_journal(asked)
+            taken = self._resumed.taken if self._resumed else {}
+            left = {test: both for test, both in asked.items() if test not in taken}
+            if not self._config.option.collectonly:
+                self.session.expect(left.values())
+        except OSError as error:
+            raise pytest.UsageError(unkept(error)) from None
         except UserError as error:
             raise pytest.UsageError(str(error)) from None
-        taken = self._resumed.taken if self._resumed else {}
-        left = {test: both for test, both in asked.items() if test not in taken}
         self._unsurveyed = [] if self._pool or self._is_duet else list(left.values())
-        if not self._config.option.collectonly:
-            try:
-                self.session.expect(left.values())
-            except OSError as error:
-                raise pytest.UsageError(unkept(error)) from None
-            except UserError as error:
-                raise pytest.UsageError(str(error)) from None
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0:
             return
@@ -249,7 +235,7 @@ class Run:
             self._storage,
             self._config.pluginmanager.get_plugins(),
         )
-        duet = self.gate if self.gate and self.gate.against else None
+        duet = self.gate if self.gate.against else None
         if duet:
             self._conditions[AGAINST] = resuming.against(duet)
             duet.keep(lambda record: self.session.note(record))
@@ -311,12 +297,10 @@ class Run:
                     measurement = self._measured(item, benchmark, workload, protocol)
             except UserError as error:
                 pytest.exit(str(error), pytest.ExitCode.INTERRUPTED)
-            timed = self.gate is None or self.gate.timed
-            if not benchmark.disabled and not measurement.failure and timed:
-                replaying.replay(measurement, benchmark)
+            if not benchmark.disabled and not measurement.failure and self.gate.timed:
+                saving.replay(measurement, benchmark)
                 self._benchmarks[item.nodeid] = benchmark
-            if self.gate:
-                self.gate.judge(measurement, item.nodeid)
+            self.gate.judge(measurement, item.nodeid)
             if measurement.failure:
                 benchmark.has_error = True
                 if measurement.failure.kind == "unavailable":
@@ -329,10 +313,10 @@ class Run:
     def _measured(self, item: pytest.Item, benchmark: Any, workload: Workload, protocol: Protocol) -> Measurement:
         benchmark.skipped = True  # else pytest-benchmark warns that it was not used, if the run is ended here
         self._progress.begin(workload.id, item.nodeid)
-        before = self._of_tests.get(item.nodeid)
-        measurement = self.session.measure(item.nodeid, workload, protocol, self._progress.stage, before)
-        self._of_tests[item.nodeid] = measurement
-        self._forget(item)
+        measurement = self.session.measure(item.nodeid, workload, protocol, self._progress.stage)
+        if again := self._benchmarks.pop(item.nodeid, None):
+            # The test's earlier outcome, which pytest-benchmark must not store.
+            self._benchmarking.benchmarks.remove(again.stats)
         self._progress.end(measurement)
         if self._pool:
             self._spent[item.nodeid] = sum(measurement.stages.values()) + (measurement.overhead_s or 0.0)
@@ -340,11 +324,6 @@ class Run:
             # This measurement is still shown and saved, but hours more must not be spent on what cannot be stored.
             item.session.shouldstop = self.session.unkept
         return measurement
-
-    def _forget(self, item: pytest.Item) -> None:
-        """Remove the earlier outcome of a test that has been run again from what pytest-benchmark will store."""
-        if benchmark := self._benchmarks.pop(item.nodeid, None):
-            self._benchmarking.benchmarks.remove(benchmark.stats)
 
     # Our part in pytest-benchmark's records
 
@@ -359,8 +338,9 @@ class Run:
         """Add the schema and the failures: pytest-benchmark stores only benchmarks with rounds."""
         if not self._measures:
             return
-        failed = [m.to_json() for m in self._measurements if m.failure]
-        rounds = [played.to_json() for played in self._begun_session.rounds] if self._begun_session else []
+        begun = self._begun_session
+        failed = [m.to_json() for m in begun.measurements if m.failure] if begun else []
+        rounds = [played.to_json() for played in begun.rounds] if begun else []
         output_json["fwbench"] = {"schema": SCHEMA, "failures": failed, **({"rounds": rounds} if rounds else {})}
 
     # The end
@@ -376,20 +356,18 @@ class Run:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Let the gate set the exit status, and end the workers."""
-        ending.finish(session, self._begun_session, self.gate if self._ran else None, self._unwritten)
+        ending.finish(session, self._begun_session, self._judging, self._unwritten)
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """Release what the gate holds."""
-        if self.gate:
-            self.gate.close()
+        self.gate.close()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> Iterator[None]:
         """Write the table and the gate's findings, even if pytest-benchmark has just raised for a regression."""
-        replaying.hide(self._benchmarking, self._config, self._benchmarks.values(), self.gate is not None)
+        saving.hide(self._benchmarking, self._config, self._benchmarks.values(), bool(self.gate.title))
         try:
             return (yield)
         finally:
-            gate = self.gate if self._ran else None
             ended = exitstatus == pytest.ExitCode.INTERRUPTED
-            ending.write(terminalreporter, self._begun_session, gate, self._resumed, self._unwritten, ended)
+            ending.write(terminalreporter, self._begun_session, self._judging, self._resumed, self._unwritten, ended)

@@ -287,11 +287,7 @@ class Seat:
             self.refuse(str(error))
 
     def _play(self, call: Call, first: float, calls: int) -> None:
-        """Take the turns that the client asks for.
-
-        Args:
-            first: seconds of the first step.
-        """
+        """Take the turns that the client asks for; `first` is the seconds of the first step."""
         # Freed, so that the peak of memory is that of one step alone.
         call.result = None
         trim_heap()

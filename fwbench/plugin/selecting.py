@@ -1,4 +1,7 @@
-"""The selection of a run's workloads and amounts: pytest's options, checked, with a profile's defaults behind them."""
+"""The selection of a run's workloads and amounts: pytest's options, checked, with a profile's defaults behind them.
+
+A value that is unknown or impossible here is a pytest.UsageError or UserError: one sentence, with the next step.
+"""
 
 import dataclasses
 import math
@@ -23,11 +26,7 @@ from fwbench.worker.client.starting import PACKAGE, allocated, command
 
 
 def select(config: pytest.Config, machine: Machine) -> Selection:
-    """Read and check the options.
-
-    Raises:
-        pytest.UsageError, UserError: a value is unknown or impossible here; one sentence says which and what to do.
-    """
+    """Read and check the options."""
     name = config.getoption("fwbench_study")
     study = STUDIES[name] if name else None
     programs = config.getoption("fwbench_programs_only")
@@ -183,10 +182,9 @@ def _minutes(config: pytest.Config, profile: str) -> float:
             f"--fwbench-minutes cannot work with --fwbench-{without[0].replace('_', '-')}, with which no lanes take "
             "turns: leave one of them out."
         )
-    if given is None:
-        # A duet runs until it has decided.
-        given = 0.0 if without or config.getoption("fwbench_against") else MINUTES[profile]
-    return given
+    # A duet runs until it has decided.
+    usual = 0.0 if without or config.getoption("fwbench_against") else MINUTES[profile]
+    return usual if given is None else given
 
 
 def fetch_weights(models: Iterable[Model], python: str) -> None:
@@ -194,9 +192,6 @@ def fetch_weights(models: Iterable[Model], python: str) -> None:
 
     Args:
         python: the interpreter that has PyTorch.
-
-    Raises:
-        pytest.UsageError: they cannot be had.
     """
     missing = [model.name for model in models if not pretrained.path(model).is_file()]
     if missing:

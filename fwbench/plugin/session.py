@@ -36,10 +36,7 @@ class Session:
     """Measures one workload after another and remembers every measurement, failed ones too.
 
     Args:
-        selection: the run's axes and protocol.
-        machine: this machine.
         storage: folder under which the journal is kept.
-        project: the project whose models are measured.
         conditions: of all measurements, for the journal.
         gate: measures in its own way; None: the run measures in the usual way.
         pool: of accelerators that measure at the same time; None: this machine measures one after another.
@@ -68,7 +65,7 @@ class Session:
     ) -> None:
         self.selection = selection
         self.machine = machine
-        self._measurements: list[Measurement] = []
+        self._measurements: dict[str, Measurement] = {}  # the last one of each test
         resumed = resumed or Resumed()
         self.rounds = list(resumed.rounds)
         self.has_time: Callable[[], bool] = lambda: True
@@ -110,7 +107,7 @@ class Session:
     @property
     def measurements(self) -> list[Measurement]:
         """The measurements of all tests so far, with the turns that their lanes have taken."""
-        return with_rounds(self._measurements, self.rounds)
+        return with_rounds(self._measurements.values(), self.rounds)
 
     def run(self, workload: Workload, protocol: Protocol, tell: Tell = lambda _: None) -> Measurement:
         """Measure a workload without remembering it: in one process, or as often as usual in a pool."""
@@ -118,13 +115,10 @@ class Session:
         measure = self._pool.take if self._pool else self._workers.measure
         return same_texts(self._texts, measure(workload, protocol, tell))
 
-    def measure(
-        self, test: str, workload: Workload, protocol: Protocol, tell: Tell, before: Measurement | None = None
-    ) -> Measurement:
+    def measure(self, test: str, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
         """Measure a workload as a test asks for it and journal the measurement; `unkept` says if that failed.
 
-        Args:
-            before: the test's earlier measurement if the test is run again; the new one takes its place.
+        If the test is run again, the new measurement takes the place of the earlier one.
 
         Raises:
             UserError: every other workload would fail too, and the user must act.
@@ -132,11 +126,9 @@ class Session:
         if taken := self._taken.pop(test, None):
             tell("taken from the journal")
         measurement = taken or self._chain(workload, protocol, tell)
-        if before is None:
-            self._measurements.append(measurement)
-            return self._write(measurement)
-        measurement = measurement.beside(before, rerun=True)
-        self._measurements[self._measurements.index(before)] = measurement
+        if before := self._measurements.get(test):
+            measurement = measurement.beside(before, rerun=True)
+        self._measurements[test] = measurement
         return self._write(measurement)
 
     def shapes(self, workload: Workload, protocol: Protocol) -> Mapping[str, Shape] | Failure:
@@ -154,11 +146,7 @@ class Session:
                 self._pool.submit(workload, protocol, arrived)
 
     def keep(self, played: PlayedRound) -> None:
-        """Remember a round, and journal it.
-
-        Raises:
-            UserError: the journal cannot be written.
-        """
+        """Remember a round, and journal it, as `note` does."""
         self.rounds.append(played)
         self.note({ROUND: played.to_json()})
 

@@ -1,4 +1,7 @@
-"""One test spread over its workloads or networks: its parameters, their ids, and the marks that select them."""
+"""One test spread over its workloads or networks: its parameters, their ids, and the marks that select them.
+
+A marker that makes no workload or network is a ValueError of one sentence.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -48,7 +51,6 @@ def workloads(marker: pytest.Mark, selection: Selection, project: Project) -> li
 
     Raises:
         pytest.UsageError: the options' values make no workload.
-        ValueError: the marker's make none; one sentence.
     """
     asked = {"modes": ("inference",), "batch_sizes": (1,), "lanes": (), **marker.kwargs}
     _known(asked["modes"], (*MODES, *HARNESS_MODES), "mode")
@@ -70,11 +72,7 @@ def workloads(marker: pytest.Mark, selection: Selection, project: Project) -> li
 
 
 def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
-    """The networks that a test marked by `fwbench.proof` proves.
-
-    Raises:
-        ValueError: an argument is no model, or a model has one network alone.
-    """
+    """The networks that a test marked by `fwbench.proof` proves."""
     networks = []
     for model in _models(marker, project):
         pairs = proofs(model)

@@ -26,8 +26,6 @@ def survey(
     """Build each framework's network of a user's model once; report those that cannot be built or have other weights.
 
     Args:
-        asked: the workloads that the run will measure.
-        models: by name.
         shapes: builds a workload's network, and returns the shapes of its weights by name.
     """
     firsts: dict[str, dict[str, tuple[Workload, Protocol]]] = {}
@@ -43,11 +41,7 @@ def survey(
 
 
 def _faults(model: Model, firsts: Mapping[str, tuple[Workload, Protocol]], shapes: Shapes) -> Iterator[str]:
-    """A sentence on each network of a model that cannot be built, or whose weights are not those of its reference.
-
-    Args:
-        firsts: the first workload of each framework.
-    """
+    """A sentence on each network of a model that cannot be built, or whose weights are not those of its reference."""
     found: dict[str, Mapping[str, Shape]] = {}
     for framework, (workload, protocol) in firsts.items():
         answer = shapes(workload, replace(protocol, deadline=min(protocol.deadline, _PATIENCE)))

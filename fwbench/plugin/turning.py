@@ -34,7 +34,6 @@ def seconds_left(begun: float, minutes: float, measuring: float = 0.0) -> float:
 
     Args:
         begun: when the run began, as a moment of `time.monotonic`.
-        minutes: of the run.
         measuring: seconds until all is measured.
     """
     return max(begun + 60 * minutes - time.monotonic(), measuring + TURNS * 60 * minutes)

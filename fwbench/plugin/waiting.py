@@ -6,6 +6,7 @@ framework, and looks for those that are imported.
 """
 
 import contextlib
+import inspect
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -55,23 +56,16 @@ class _Watched(BenchmarkFixture):
         self._look(result, function_to_benchmark, lambda: (args, kwargs), None)
         return result
 
-    def pedantic(
-        self,
-        target: Callable[..., Any],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        setup: Callable[[], _Given | None] | None = None,
-        teardown: Callable[..., object] | None = None,
-        rounds: int = 1,
-        warmup_rounds: int = 0,
-        iterations: int = 1,
-    ) -> Any:
+    def pedantic(self, target: Callable[..., Any], *given: Any, **named: Any) -> Any:
         __tracebackhide__ = True
-        asked = args, kwargs, setup, teardown, rounds, warmup_rounds, iterations
-        result = super().pedantic(target, *asked)  # type: ignore[no-untyped-call]
+        result = super().pedantic(target, *given, **named)  # type: ignore[no-untyped-call]
+        asked = inspect.signature(BenchmarkFixture.pedantic).bind(self, target, *given, **named)
+        asked.apply_defaults()
+        of = asked.arguments
+        setup, fixed = of["setup"], (of["args"], of["kwargs"] or {})
         # A target that was called once may not be repeatable.
-        if setup or rounds * iterations + warmup_rounds > 1:
-            self._look(result, target, lambda: (setup and setup()) or (args, kwargs or {}), teardown)
+        if setup or of["rounds"] * of["iterations"] + of["warmup_rounds"] > 1:
+            self._look(result, target, lambda: (setup and setup()) or fixed, of["teardown"])
         return result
 
     def _look(
@@ -91,7 +85,10 @@ class _Watched(BenchmarkFixture):
                 measured = self.stats.stats.median
                 begun, whole = _fastest(call, arrange, clear)
                 if whole > _MORE * max(begun, measured):
-                    self.starts.append(_sentence(self.fullname, measured, whole))
+                    from fwbench import units
+
+                    shown = f"{units.seconds(measured)}, and {units.seconds(whole)} with its result"
+                    self.starts.append(f"{self.fullname} measured only the start of its work: {shown}")
 
 
 def _fastest(
@@ -117,13 +114,6 @@ def _fastest(
     # The minimum of each by itself, as a process may be stopped in any of them.
     begun, whole, waiting = map(min, zip(*timed, strict=True))
     return begun, whole - waiting
-
-
-def _sentence(name: str, measured: float, whole: float) -> str:
-    from fwbench import units
-
-    shown = f"{units.seconds(measured)}, and {units.seconds(whole)} with its result"
-    return f"{name} measured only the start of its work: {shown}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,7 @@ continues the run, and in copies of these files. A later copy may hold more: rou
 attempts that were disturbed more.
 """
 
+import json
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
@@ -21,31 +22,25 @@ class Copies:
     def __init__(self, measurements: Iterable[Measurement]) -> None:
         self.kept: list[Measurement] = []
         # By mark, the indices of the measurements that have it: several, if only their programs differ.
-        self._numbers: dict[Hashable, list[int]] = {}
+        self._numbers: dict[Hashable, dict[int, None]] = {}
         # By index, the digest of the first copy that states its program.
         self._programs: dict[int, str] = {}
         for m in measurements:
-            marks = _marks(m)
-            number = self._number(m, marks)
+            number = self.number(m)
             if number == len(self.kept) or _fullness(m) >= _fullness(self.kept[number]):
                 self.kept[number : number + 1] = [m]
             if digest := _digest(m):
                 self._programs.setdefault(number, digest)
-            for mark in marks:
-                numbers = self._numbers.setdefault(mark, [])
-                numbers += [number] if number not in numbers else []
+            for mark in _marks(m):
+                self._numbers.setdefault(mark, {})[number] = None
 
     def number(self, m: Measurement) -> int:
-        """The index in `kept` of a measurement's copy."""
-        return self._number(m, _marks(m))
-
-    def _number(self, m: Measurement, marks: Iterable[Hashable]) -> int:
-        """The index of a copy, which has one of the marks; the next free index if there is none.
+        """The index in `kept` of a copy, which has one of the marks; the next free index if there is none.
 
         After a change of the program, a measurement is no copy.
         """
         digest = _digest(m)
-        alike = (number for mark in marks for number in self._numbers.get(mark, ()))
+        alike = (number for mark in _marks(m) for number in self._numbers.get(mark, ()))
         same = (number for number in alike if digest in (None, self._programs.get(number, digest)))
         return next(same, len(self.kept))
 
@@ -55,25 +50,17 @@ def _marks(m: Measurement) -> list[Hashable]:
     metrics = {name: {"value": metric.value} for name, metric in m.metrics.items()}
     failure = {"message": m.failure.message} if m.failure else None
     own = {"stages": m.stages, "metrics": metrics, "processes": m.processes, "failure": failure}
-    return [_mark(m, attempt) for attempt in (own, *m.attempts)]
+    return [(m.asked.anywhere, _mark(attempt)) for attempt in (own, *m.attempts)]
 
 
-def _mark(m: Measurement, attempt: Mapping[str, Any]) -> Hashable:
-    return (
-        m.asked.anywhere,
-        _items(attempt.get("stages", {})),
-        _items({name: metric.get("value") for name, metric in attempt.get("metrics", {}).items()}),
-        tuple(map(_items, attempt.get("processes", ()))),
-        (attempt.get("failure") or {}).get("message"),
-    )
+def _mark(attempt: Mapping[str, Any]) -> str:
+    values = {name: metric.get("value") for name, metric in attempt.get("metrics", {}).items()}
+    message = (attempt.get("failure") or {}).get("message")
+    return json.dumps([attempt.get("stages", {}), values, attempt.get("processes", ()), message], sort_keys=True)
 
 
 def _digest(m: Measurement) -> str | None:
     return m.program.digest if m.program else None
-
-
-def _items(of: Mapping[str, Any]) -> Hashable:
-    return tuple(sorted(of.items()))
 
 
 def _fullness(m: Measurement) -> tuple[int, int, int]:

@@ -6,7 +6,13 @@ import types
 import typing
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
+
+# Numbers and texts of records with narrower bounds than others; `fwbench.record.schema` states and checks them.
+Amount = Annotated[float, "at least 0"]
+Positive = Annotated[float, "above 0"]
+Whole = Annotated[int, "at least 1"]
+Name = Annotated[str, "short"]
 
 
 class Decoded:
@@ -55,7 +61,7 @@ def _decoded(kind: Any, value: Any) -> Any:
         return tuple(map(_decoded, kinds, value))
     elif origin is Mapping and isinstance(value, Mapping):
         return {name: _decoded(inner[1], each) for name, each in value.items()}
-    elif isinstance(kind, type) and issubclass(kind, Decoded) and isinstance(value, Mapping):
+    elif hasattr(kind, "from_json") and isinstance(value, Mapping):
         return kind.from_json(value)
     else:
         fits = kind is Any or isinstance(value, origin or kind)

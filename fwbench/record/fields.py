@@ -1,6 +1,8 @@
 """Descriptions of a dataclass's fields, stated once beside type and default, and the checks and parsers made of them.
 
 seed: Annotated[int, Field("Seed of the drawn weights.", "s{}", least=0)] = 0
+
+A value that a field cannot have is a ValueError of one sentence, without a full stop.
 """
 
 import dataclasses
@@ -71,9 +73,6 @@ class Field:
 
         Args:
             asked: whether a user asks for the value; otherwise it comes from a record.
-
-        Raises:
-            ValueError: the field cannot have the value; the sentence names both.
         """
         name = self.name.replace("_", " ")
         if self.choices and value not in self.choices and (asked or not self.open):
@@ -95,11 +94,7 @@ class Field:
         return ", ".join(self.choices) or f"{_KINDS[self.kind][0]}{least}"
 
     def parse(self, text: str) -> Any:
-        """Parse a value from a text.
-
-        Raises:
-            ValueError: the text is no value that the field can have; one sentence.
-        """
+        """Parse a value from a text."""
         try:
             value = _KINDS[self.kind][1](text)
         except (ValueError, KeyError):
@@ -131,9 +126,6 @@ def parse(texts: Iterable[str], known: Mapping[str, Field], *, several: bool = F
 
     Args:
         several: whether commas stand between several values, as in `seed=0,1,2`.
-
-    Raises:
-        ValueError: a text has another form, or a field cannot have the value; one sentence, without a full stop.
     """
     by_field = {}
     for text in texts:

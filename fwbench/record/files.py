@@ -1,4 +1,7 @@
-"""Writes files whole or not at all, and reads them without waiting for a pipe or a device."""
+"""Writes files whole or not at all, and reads them without waiting for a pipe or a device.
+
+An OSError of a file that cannot be read or written has `filename` and `strerror`.
+"""
 
 import contextlib
 import errno
@@ -29,11 +32,7 @@ _NEW = ".fwbench-{}.new"
 
 
 def opened(path: Path) -> io.BufferedReader:
-    """Open a regular file to read it, and nothing else: a pipe may have no writer, and a device no end.
-
-    Raises:
-        OSError: it cannot be read, or is no file; see `filename` and `strerror`.
-    """
+    """Open a regular file to read it, and nothing else: a pipe may have no writer, and a device no end."""
     with _named(path):
         descriptor = os.open(path, os.O_RDONLY | _NO_WAIT | getattr(os, "O_BINARY", 0))
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
@@ -48,9 +47,6 @@ def read(path: Path, most: int | None = None) -> bytes:
 
     Args:
         most: the most bytes that it may have; None: any number.
-
-    Raises:
-        OSError: it cannot be read, is no file, or is too large; see `filename` and `strerror`.
     """
     with opened(path) as file, _named(path):
         if most is not None and os.fstat(file.fileno()).st_size > most:
@@ -65,8 +61,7 @@ def write(path: Path, content: str | bytes) -> None:
     in a folder that takes no new file. If the path is a link, its target is replaced.
 
     Raises:
-        OSError: it could not be written; see `filename` and `strerror`. An older file that was to be replaced is as it
-            was.
+        OSError: it could not be written. An older file that was to be replaced is as it was.
     """
     data = _bytes(content)
     # The target of `/dev/stdout` may be no file and have no path.
@@ -110,11 +105,7 @@ def create(path: Path, content: str | bytes) -> None:
 
 
 def append(path: Path, content: str | bytes) -> None:
-    """Write at the end of a file, which is created if it does not exist.
-
-    Raises:
-        OSError: it could not be written; see `filename` and `strerror`.
-    """
+    """Write at the end of a file, which is created if it does not exist."""
     with _named(path):
         _fill(path, _bytes(content), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -230,7 +221,7 @@ def _fill(path: Path, data: bytes, flags: int) -> None:
         if _NO_WAIT:
             # A reader may be slower than we write.
             os.set_blocking(file.fileno(), True)
-        _put(file, data)
+        put(file, data)
         # Pipes have nothing to be synced.
         if path.is_file():
             os.fsync(file.fileno())
@@ -244,18 +235,19 @@ def _overwrite(path: Path, data: bytes) -> None:
     with open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, os.O_WRONLY)) as file:
         size = file.seek(0, os.SEEK_END)
         try:
-            _put(file, data[size:])
+            put(file, data[size:])
             os.fsync(file.fileno())
         except OSError:
             file.truncate(size)
             raise
         file.seek(0)
-        _put(file, data[:size])
+        put(file, data[:size])
         file.truncate(len(data))
         os.fsync(file.fileno())
 
 
-def _put(file: io.FileIO, data: bytes) -> None:
+def put(file: io.FileIO, data: bytes) -> None:
+    """Write all bytes into an unbuffered file, which may take fewer at once."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]

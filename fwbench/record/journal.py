@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from fwbench.record import dates, files
 from fwbench.text import storable
@@ -42,6 +42,11 @@ class Journal:
     Attributes:
         path: of the file; None: nothing has been written yet.
         losses: for each time that the file was lost, a sentence on what was done.
+
+    Raises:
+        BlockingIOError: in `begin`, another process writes into the file.
+        OSError: the file could not be written, or not be written again; see `filename` and `strerror`. The records
+            before it are unharmed.
     """
 
     def __init__(self, folder: Path, header: Mapping[str, Any], name: str | None = None) -> None:
@@ -50,39 +55,28 @@ class Journal:
         self._absolute = folder.absolute()
         self._header = header
         self._name = name
-        self._file: BinaryIO | None = None
+        self._file: io.FileIO | None = None
         self._lines: list[bytes] = []  # all that the file holds
         self.path: Path | None = None
         self.losses: list[str] = []
 
     def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Create the file with these records, all at once; a file that is continued has them already.
-
-        Raises:
-            BlockingIOError: another process writes into the file.
-            OSError: it could not be written.
-        """
+        """Create the file with these records, all at once; a file that is continued has them already."""
         started = datetime.now(UTC)
         name = self._name or f"{started:%Y%m%dT%H%M%S}-{os.getpid()}.jsonl"
         header = {"schema": SCHEMA, "started": started.isoformat(), **self._header}
         self._open(name, [*map(_line, (header, *records))], bool(self._name))
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record and return only when it is on disk.
-
-        Raises:
-            OSError: it could not be written; see `filename` and `strerror`. The records before it are unharmed.
-        """
+        """Write one record and return only when it is on disk."""
         if self._file is None:
             self.begin(())
         assert self._file is not None
         self._restore()
         line = _line(record)
         whole = self._file.seek(0, io.SEEK_END)
-        left = memoryview(line)
         try:
-            while left:
-                left = left[self._file.write(left) :]
+            files.put(self._file, line)
             os.fsync(self._file.fileno())
         except OSError as error:
             # Otherwise the next line would be part of this one.
@@ -92,11 +86,7 @@ class Journal:
         self._lines.append(line)
 
     def close(self) -> None:
-        """Close the file, if any record opened it.
-
-        Raises:
-            OSError: the file was lost, and could not be written again.
-        """
+        """Close the file, if any record opened it."""
         if self._file is not None:
             try:
                 self._restore()
@@ -154,11 +144,7 @@ class Journal:
 
 
 def text(path: Path) -> str:
-    """The text of a record's file. A byte that is not UTF-8 becomes half a character, which damages one record alone.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The text of a record's file. A byte that is not UTF-8 becomes half a character, and damages one record alone."""
     return decoded(files.read(path))
 
 
@@ -203,12 +189,8 @@ def newest(folder: Path, duet: bool = False) -> Path | None:
     return next((path for path in reversed(oldest_first(folder)) if (AGAINST in header(path)) is duet), None)
 
 
-def _lock(file: BinaryIO) -> None:
-    """Keep other processes from continuing a file, if the system can.
-
-    Raises:
-        BlockingIOError: another process writes into it.
-    """
+def _lock(file: io.FileIO) -> None:
+    """Keep other processes from continuing a file, if the system can."""
     if sys.platform != "win32":
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

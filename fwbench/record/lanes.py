@@ -174,16 +174,16 @@ _TORCH = Lane(
     processes={"cpu": "device", "gpu": "device"},
     launcher="torchrun",
 )
-_COMPILED = dataclasses.replace(
-    _TORCH,
-    name="torch-compile",
-    title="PyTorch (torch.compile)",
-    baseline=False,
-    parity=None,
+
+
+def _compiled(lane: Lane, name: str, title: str) -> Lane:
     # On a CPU, compiling takes longer than all else.
-    profiles=("paper",),
-    gpu_profiles=("quick",),
-)
+    return dataclasses.replace(
+        lane, name=name, title=title, baseline=False, parity=None, profiles=("paper",), gpu_profiles=("quick",)
+    )
+
+
+_COMPILED = _compiled(_TORCH, "torch-compile", "PyTorch (torch.compile)")
 # Measured only when they are asked for.
 _ASKED = dataclasses.replace(_COMPILED, profiles=(), gpu_profiles=())
 _MAX = dataclasses.replace(_ASKED, name="torch-compile-max", title="PyTorch (torch.compile, max-autotune)")
@@ -249,15 +249,7 @@ _TENSORFLOW = Lane(
     parity="fwbench.parity.tensorflow:TensorFlowSide",
     processes={"cpu": "device", "gpu": "device"},
 )
-_TENSORFLOW_XLA = dataclasses.replace(
-    _TENSORFLOW,
-    name="tensorflow-xla",
-    title="TensorFlow (XLA)",
-    parity=None,
-    # On a CPU, compiling takes longer than all else.
-    profiles=("paper",),
-    gpu_profiles=("quick",),
-)
+_TENSORFLOW_XLA = _compiled(_TENSORFLOW, "tensorflow-xla", "TensorFlow (XLA)")
 _NOOP = Lane(
     name="noop",
     framework="noop",
@@ -323,8 +315,6 @@ def of_profile(profile: str, device: str, frameworks: Container[str]) -> tuple[s
     """The lanes that a profile measures a model with.
 
     Args:
-        profile: a name in `fwbench.suite.profiles.PROFILES`.
-        device: `cpu` or `gpu`.
         frameworks: the frameworks in which the model itself names networks.
     """
     return tuple(
@@ -360,17 +350,12 @@ def _of_package(point: EntryPoint) -> list[Lane]:
         ) from error
     for lane in lanes:
         if not isinstance(lane, Lane):
-            raise UserError(
-                f"{point.value!r} of {package} holds {lane!r}, which is no Lane: upgrade or uninstall {package}."
-            )
-        if network(lane.name):
-            raise UserError(
-                f"the lane {lane.name!r} of {package} has a colon in its name, behind which a model's network stands: "
-                f"upgrade or uninstall {package}."
-            )
-        if lane.baseline:
-            raise UserError(
-                f"the lane {lane.name!r} of {package} claims to be the baseline, which {BASELINE.name!r} is: upgrade "
-                f"or uninstall {package}."
-            )
+            fault = f"{point.value!r} of {package} holds {lane!r}, which is no Lane"
+        elif network(lane.name):
+            fault = f"the lane {lane.name!r} of {package} has a colon in its name, behind which a network's stands"
+        elif lane.baseline:
+            fault = f"the lane {lane.name!r} of {package} claims to be the baseline, which {BASELINE.name!r} is"
+        else:
+            continue
+        raise UserError(f"{fault}: upgrade or uninstall {package}.")
     return [dataclasses.replace(lane, package=package) for lane in lanes]

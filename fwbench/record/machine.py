@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fwbench.record.decoding import Decoded
+from fwbench.record.decoding import Decoded, Positive, Whole
 
 # The fields that make two machines different. Kernel and driver are left out, as they may be what is compared; so are
 # the CPUs that a run was given, which are as good as others, and memory, which kernels count differently and which does
@@ -36,11 +36,11 @@ class Machine(Decoded):
     accelerator_memory: int | None
     cpu: str
     cpus: tuple[int, ...]
-    threads: int
+    threads: Whole
     memory: int
     kernel: str
     power_limit: float | None = None
-    quota: float | None = None
+    quota: Positive | None = None
 
     @property
     def title(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fwbench.record.decoding import Decoded
+from fwbench.record.decoding import Amount, Decoded, Name, Positive, Whole
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorState, Node
 from fwbench.record.metrics import METRICS
@@ -59,21 +59,9 @@ class Metric:
         }
 
     @classmethod
-    def from_json(cls, name: str, data: Mapping[str, Any]) -> "Metric":
-        """The inverse of `to_json`; a name that `METRICS` does not list is read too.
-
-        Raises:
-            ValueError: the unit or the direction is not that of the name in `METRICS`.
-        """
-        fields = dict(data)
-        stated = fields.pop("unit"), fields.pop("direction")
-        known = METRICS.get(name)
-        if known and stated != (known.unit, known.direction):
-            raise ValueError(
-                f"metric {name} has unit {stated[0]!r} and direction {stated[1]!r}, not {known.unit!r} and "
-                f"{known.direction!r}"
-            )
-        return cls(**fields)
+    def from_json(cls, data: Mapping[str, Any]) -> "Metric":
+        """The inverse of `to_json`; its name says unit and direction."""
+        return cls(**{name: value for name, value in data.items() if name not in ("unit", "direction")})
 
 
 def fitting(unfit: Sequence[int]) -> str:
@@ -132,7 +120,7 @@ class Moment(Decoded):
 
     when: str
     state: AcceleratorState
-    held: Mapping[str, float] = field(default_factory=dict)
+    held: Mapping[Name, Amount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,14 +137,14 @@ class Pass(Decoded):
         waited: seconds for which threads waited for a CPU, summed over threads; None if the kernel does not report it.
     """
 
-    name: str
-    seconds: float
-    cpu: float
-    gap: float = 0.0
-    throttled: float = 0.0
-    suspended: float = 0.0
-    switches: float = 0.0
-    waited: float | None = None
+    name: Name
+    seconds: Amount
+    cpu: Amount
+    gap: Amount = 0.0
+    throttled: Amount = 0.0
+    suspended: Amount = 0.0
+    switches: Amount = 0.0
+    waited: Amount | None = None
 
 
 # The sentence that every report shows beside numbers of several devices that are parts of one CPU.
@@ -177,10 +165,10 @@ class Rank(Decoded):
     """
 
     rank: int
-    host: str
-    device: str
+    host: Name
+    device: Name
     cpus: tuple[int, ...] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[Name, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -263,21 +251,21 @@ class Measurement(Decoded):
     settings: Mapping[str, Any] = field(default_factory=dict)
     parity: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
-    sources: Mapping[str, str] = field(default_factory=dict)
-    processes: tuple[Mapping[str, float], ...] = ()
+    sources: Mapping[Name, Name] = field(default_factory=dict)
+    processes: tuple[Mapping[Name, Positive], ...] = ()
     turns: tuple[Mapping[str, Any], ...] = ()
     duet: Mapping[str, Any] = field(default_factory=dict)
     ranks: tuple[Rank, ...] = ()
     program: Fingerprint | None = None
     accelerator: tuple[Moment, ...] = ()
     passes: tuple[Pass, ...] = ()
-    stages: Mapping[str, float] = field(default_factory=dict)
+    stages: Mapping[Name, Amount] = field(default_factory=dict)
     overhead_s: float | None = None
     start_s: float | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[Name, Name] = field(default_factory=dict)
     attempts: tuple[Mapping[str, Any], ...] = ()
     after_crash: str | None = None
-    unfit: tuple[int, ...] = ()
+    unfit: tuple[Whole, ...] = ()
     node: Node | None = None
     failure: Failure | None = None
 
@@ -326,12 +314,6 @@ class Measurement(Decoded):
             "workload": self.workload.to_json(),
             "metrics": {name: metric.to_json(name) for name, metric in self.metrics.items()},
         }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Measurement":
-        """The inverse of `to_json`."""
-        metrics = {name: Metric.from_json(name, metric) for name, metric in data.get("metrics", {}).items()}
-        return super().from_json({**data, "metrics": metrics})
 
 
 def compiling(trace: float | None, compiled: float | None) -> float | None:

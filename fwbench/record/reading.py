@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from fwbench.errors import UserError
 from fwbench.record import bounds, dates, files, schema
 from fwbench.record.copies import Copies
-from fwbench.record.journal import AGAINST, PAIR, ROUND, SCHEMA, decoded, lines
+from fwbench.record.journal import AGAINST, PAIR, ROUND, SCHEMA, decoded, header, lines
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
 from fwbench.record.rounds import PlayedRound, with_rounds
@@ -95,18 +95,20 @@ def runs(folder: Path) -> list[Path]:
     return sorted(files, key=lambda path: (_made(path), path.stat().st_size, path.name))
 
 
-# The time of a run in a file of pytest-benchmark's, and in the first line of a journal.
-_TIMES = {".json": re.compile(rb'"datetime": ?"([^"]*)"'), ".jsonl": re.compile(rb'\A\{[^\n]*?"started": ?"([^"]*)"')}
+# The time of a run in a file of pytest-benchmark's.
+_TIME = re.compile(rb'"datetime": ?"([^"]*)"')
 
 
 def _made(path: Path) -> datetime:
     """The time at which a run was made, found without parsing all of its numbers; the file's date if it has none."""
     try:
-        data = _bytes(path)
-        times = set(_TIMES[path.suffix].findall(data))
-        # A test may have added a time of its own to the run's.
-        text = decoded(times.pop()) if len(times) == 1 else _object(path, decoded(data))["datetime"]
-    except (ValueError, KeyError, UserError):
+        if path.suffix == ".jsonl":
+            text = header(path)["started"]
+        else:
+            times = set(_TIME.findall(data := _bytes(path)))
+            # A test may have added a time of its own to the run's.
+            text = decoded(times.pop()) if len(times) == 1 else _object(path, decoded(data))["datetime"]
+    except (OSError, ValueError, KeyError, UserError):
         text = ""
     return dates.made(text, path)[0]
 
@@ -149,17 +151,6 @@ def _unreadable(path: Path, error: Exception) -> UserError:
     return _refused(f"{str(path)[:100]} cannot be read ({why}): check its name and its permissions")
 
 
-def _each(listed: list[Any], what: str, decode: Callable[[Any], _Read], damaged: list[Damaged]) -> list[_Read]:
-    """Decode each item of a list in a file; a damaged item goes to the list `damaged`."""
-    decoded = []
-    for number, one in enumerate(listed, 1):
-        try:
-            decoded.append(decode(one))
-        except ValueError as error:
-            damaged.append(_left_out(f"{what} {number}", None, one, error))
-    return decoded
-
-
 def _saved(path: Path, text: str) -> Record:
     data = _object(path, text)
     # The text may be large, and is no longer needed.
@@ -188,10 +179,12 @@ def _saved(path: Path, text: str) -> Record:
             else:
                 measurements.append(_measured(extra, stats))
                 names[measurements[-1].workload] = name
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             damaged.append(_left_out(f"benchmark {number}", benchmark, extra, error, is_plain))
-    measurements += _each(failures, "failure", _measurement, damaged)
-    rounds = _each(told_rounds, "round", _round, damaged)
+    failed, lost = each(failures, _measurement, "failure", 1, lambda one: one)
+    rounds, lost_rounds = each(told_rounds, _round, "round", 1, lambda one: one)
+    measurements += failed
+    damaged += [*lost, *lost_rounds]
     twice = [name for name, of_name in plain.items() if len(of_name) > 1]
     damaged += [Damaged(name, "the file holds it more than once, so nobody can tell which counts") for name in twice]
     commit, notes = _commit(data.get("commit_info"))
@@ -216,45 +209,27 @@ def _saved(path: Path, text: str) -> Record:
 
 def _journal(path: Path, text: str) -> Record:
     first, _, rest = text.partition("\n")
-    header = _object(path, first)
-    if "schema" not in header or "started" not in header:
+    begun = _object(path, first)
+    if "schema" not in begun or "started" not in begun:
         raise _refused(f"{path} is no journal of fwbench: its first line has no `schema` and `started`")
-    _require_schema(path, header["schema"])
+    _require_schema(path, begun["schema"])
     whole, is_cut = lines(rest)
     lost = "the last line is cut off: the run was killed while writing it, and what it held is lost"
-    made, wrong = dates.made(header["started"], path)
+    made, wrong = dates.made(begun["started"], path)
     kept, damaged = each(whole, _kept)
     measurements = [record for record in kept if isinstance(record, Measurement)]
     rounds = [record for record in kept if isinstance(record, PlayedRound)]
     return Record(
         path=path,
         made=made,
-        machine=_machine(path, header.get("machine")),
-        profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
+        machine=_machine(path, begun.get("machine")),
+        profile=begun.get("profile") if isinstance(begun.get("profile"), str) else None,
         measurements=tuple(Copies(with_rounds(measurements, rounds)).kept),
         rounds=tuple(rounds),
         damaged=tuple(damaged),
-        against=header.get(AGAINST),
+        against=begun.get(AGAINST),
         notes=tuple(filter(None, (wrong, lost if is_cut else ""))),
     )
-
-
-def each(whole: Iterable[str], read: Callable[[Any], _Read]) -> tuple[list[_Read], list[Damaged]]:
-    """Read the lines of a journal after its header. Damaged lines alone are left out, and listed in the second result.
-
-    Args:
-        read: makes a record of a line's JSON, or raises a ValueError.
-    """
-    made: list[_Read] = []
-    damaged: list[Damaged] = []
-    for number, written in enumerate(whole, 2):
-        data = None
-        try:
-            data = parsed(written)
-            made.append(read(data))
-        except ValueError as error:
-            damaged.append(_left_out(f"line {number}", None, data, error))
-    return made, damaged
 
 
 def parsed(text: str) -> Any:
@@ -273,6 +248,31 @@ def parsed(text: str) -> Any:
         raise ValueError(f"is not JSON (line {error.lineno}: {error.msg})") from None
     except RecursionError:
         raise ValueError("is not JSON that anybody writes (nested too deeply)") from None
+
+
+def each(
+    given: Iterable[Any],
+    read: Callable[[Any], _Read],
+    what: str = "line",
+    first: int = 2,
+    parse: Callable[[Any], Any] = parsed,
+) -> tuple[list[_Read], list[Damaged]]:
+    """Read the lines of a journal after its header, or another list. Damaged items are left out, and listed apart.
+
+    Args:
+        read: makes a record of an item's JSON, or raises a TypeError or ValueError.
+        what, first: the name of an item, and the number of the first one.
+    """
+    made: list[_Read] = []
+    damaged: list[Damaged] = []
+    for number, one in enumerate(given, first):
+        data = None
+        try:
+            data = parse(one)
+            made.append(read(data))
+        except (TypeError, ValueError) as error:
+            damaged.append(_left_out(f"{what} {number}", None, data, error))
+    return made, damaged
 
 
 def _object(path: Path, text: str) -> dict[str, Any]:
@@ -327,21 +327,14 @@ def _measured(extra: object, stats: Mapping[str, Any]) -> Measurement:
 
 
 def _measurement(data: object) -> Measurement:
-    checked = schema.measurement(data)
-    try:
-        made = Measurement.from_json(checked)
-        # It raises a ValueError if nobody could have asked for this batch.
-        _ = made.asked
-        return made
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    made = Measurement.from_json(schema.measurement(data))
+    # It raises a ValueError if nobody could have asked for this batch.
+    _ = made.asked
+    return made
 
 
 def _round(data: object) -> PlayedRound:
-    try:
-        return PlayedRound.from_json(schema.read(data, schema.ROUND, "a round"))
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    return PlayedRound.from_json(schema.read(data, schema.ROUND, "a round"))
 
 
 def _kept(data: object) -> Measurement | PlayedRound | None:
@@ -354,7 +347,7 @@ def _kept(data: object) -> Measurement | PlayedRound | None:
     return _measurement(data)
 
 
-def _left_out(place: str, benchmark: object, data: object, error: ValueError, plain: bool = False) -> Damaged:
+def _left_out(place: str, benchmark: object, data: object, error: Exception, plain: bool = False) -> Damaged:
     """The entry for a benchmark that cannot be read, under the best name that can."""
     name = place
     if isinstance(benchmark, dict):

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fwbench.record.decoding import Amount, Decoded
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 
 
 @dataclass(frozen=True)
-class PlayedRound:
+class PlayedRound(Decoded):
     """A round in which fresh processes of a workload's lanes took turns.
 
     Attributes:
@@ -22,18 +23,13 @@ class PlayedRound:
     """
 
     workload: Workload
-    begun: float
+    begun: Amount
     turns: Mapping[str, Mapping[str, Sequence[float]]]
-    pace: float = 0.0
+    pace: Amount = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON primitives."""
         return {**dataclasses.asdict(self), "workload": self.workload.to_json()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "PlayedRound":
-        """The inverse of `to_json`."""
-        return cls(**{**data, "workload": Workload.from_json(data["workload"])})
 
 
 def with_rounds(measurements: Iterable[Measurement], rounds: Iterable[PlayedRound]) -> list[Measurement]:

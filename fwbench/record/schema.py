@@ -5,7 +5,8 @@ types that JSON writes in another way, and the contents of objects that anybody 
 so that a newer fwbench may add some; but not in a workload or a metric, where they could make it another one.
 `tools/record_schema.py` prints it all as JSON Schema.
 
-Only readers of records import this module: workers have no msgspec.
+Only readers of records import this module: workers have no msgspec. Its checks raise a ValueError, whose sentence
+names the place and the fault.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from fwbench.record import decoding
 from fwbench.record.bounds import (
     DEEPEST,
     LEAST,
@@ -35,36 +37,43 @@ from fwbench.record.bounds import (
     Size,
 )
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine, Node
-from fwbench.record.measurement import Failure, Measurement, Metric, Moment, Pass, Rank
+from fwbench.record.machine import Machine
+from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.metrics import METRICS
 from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import FIELDS, Workload
 
 # The bounded type that stands for a Python type, unless a narrower one is given.
-_BOUNDS: dict[Any, Any] = {float: Number, int: Count, str: TEXT}
+_BOUNDS: dict[Any, Any] = {
+    **{float: Number, int: Count, str: TEXT, Mapping[str, Any]: Open},
+    **{decoding.Amount: Amount, decoding.Positive: Positive, decoding.Whole: Size, decoding.Name: Name},
+}
 
 
 def _bounded(kind: Any) -> Any:
     """A type with bounds for every number and text in it."""
-    if kind in _BOUNDS:
-        return _BOUNDS[kind]
     inner = typing.get_args(kind)
     origin = typing.get_origin(kind)
+    if kind in _BOUNDS:
+        return _BOUNDS[kind]
+    if origin is Annotated:
+        return _bounded(inner[0])
+    if dataclasses.is_dataclass(kind):
+        return _BOUNDS.setdefault(kind, _shape(kind))
     if not inner or origin is Literal:
         return kind
     bounded = tuple(map(_bounded, inner))
     return typing.Union[bounded] if origin in (typing.Union, types.UnionType) else origin[bounded]  # noqa: UP007
 
 
-def _shape(of: type, own: Mapping[str, Any] = types.MappingProxyType({}), strict: bool = False) -> Any:
+def _shape(of: Any, own: Mapping[str, Any] = types.MappingProxyType({}), strict: bool = False) -> Any:
     """The JSON of a dataclass: its fields and their types.
 
     Args:
         own: by field, types that are narrower or JSON's own; and fields that only JSON has.
         strict: whether an unknown field is a fault.
     """
-    hints = typing.get_type_hints(of)
+    hints = typing.get_type_hints(of, include_extras=True)
     optional = {
         field.name
         for field in dataclasses.fields(of)
@@ -82,22 +91,8 @@ def _one_of(names: tuple[str, ...]) -> Any:
     return Literal.__getitem__(names)
 
 
-_BOUNDS[AcceleratorProcess] = _shape(AcceleratorProcess)
-_BOUNDS[AcceleratorState] = _shape(AcceleratorState)
-_BOUNDS[Moment] = _shape(Moment, {"held": dict[Name, Amount]})
-_BOUNDS[Pass] = _shape(
-    Pass,
-    {
-        "name": Name,
-        **dict.fromkeys(("seconds", "cpu", "gap", "throttled", "suspended", "switches"), Amount),
-        "waited": Amount | None,
-    },
-)
-_BOUNDS[Rank] = _shape(Rank, {"host": Name, "device": Name, "metrics": dict[Name, Number], "settings": Open})
-_BOUNDS[Node] = _shape(Node, {"machine": Open})
-_BOUNDS[Failure] = _shape(Failure)
-FINGERPRINT = _BOUNDS[Fingerprint] = _shape(Fingerprint)
-MACHINE = _shape(Machine, {"threads": Size, "quota": Positive | None})
+FINGERPRINT = _bounded(Fingerprint)
+MACHINE = _shape(Machine)
 WORKLOAD = _BOUNDS[Workload] = _shape(
     Workload,
     {
@@ -129,24 +124,10 @@ class _Turns(_Taken):
     pace: typing.NotRequired[Amount]
 
 
-ROUND = _shape(PlayedRound, {"begun": Amount, "turns": dict[Name, _Taken], "pace": Amount})
+ROUND = _shape(PlayedRound, {"turns": dict[Name, _Taken]})
 
-MEASUREMENT = _shape(
-    Measurement,
-    {
-        "samples": Samples,
-        # Each metric is checked by its own shape.
-        "metrics": Open,
-        "processes": list[dict[Name, Positive]],
-        "turns": list[_Turns],
-        "attempts": list[Open],
-        "unfit": list[Size],
-        "stages": dict[Name, Amount],
-        "versions": dict[Name, Name],
-        "sources": dict[Name, Name],
-        **dict.fromkeys(("protocol", "settings", "parity", "training", "duet"), Open),
-    },
-)
+# Each metric is checked by its own shape.
+MEASUREMENT = _shape(Measurement, {"samples": Samples, "metrics": Open, "turns": list[_Turns]})
 
 
 class Stats(msgspec.Struct):
@@ -184,11 +165,7 @@ ANY_METRIC = _metric("")
 
 
 def measurement(data: object) -> dict[str, Any]:
-    """Check a measurement's JSON and return it for `Measurement.from_json`, without unknown fields.
-
-    Raises:
-        ValueError: a field is missing, of another type, or out of its bounds; the sentence names it.
-    """
+    """Check a measurement's JSON and return it for `Measurement.from_json`, without unknown fields."""
     if isinstance(data, Mapping):
         sound({name: value for name, value in data.items() if name != "samples"})
     checked: dict[str, Any] = shaped(data, MEASUREMENT)
@@ -209,11 +186,7 @@ def measurement(data: object) -> dict[str, Any]:
 
 
 def read(data: object, shape: Any, what: str) -> Any:
-    """Check that JSON is sound and has its shape, and return it without unknown fields.
-
-    Raises:
-        ValueError: it is not sound, or has another shape.
-    """
+    """Check that JSON is sound and has its shape, and return it without unknown fields."""
     sound(data, what)
     return shaped(data, shape, what)
 
@@ -223,9 +196,6 @@ def shaped(data: object, shape: Any, what: str = "") -> Any:
 
     Args:
         what: a name of the data, for the sentence.
-
-    Raises:
-        ValueError: it has another shape; the sentence names the place and the fault.
     """
     try:
         return msgspec.to_builtins(msgspec.convert(data, shape))
@@ -236,11 +206,7 @@ def shaped(data: object, shape: Any, what: str = "") -> Any:
 
 
 def sound(value: object, place: str = "", depth: int = 0) -> None:
-    """Check any JSON: numbers are finite, texts have no half characters, and objects are not nested too deeply.
-
-    Raises:
-        ValueError: a check fails; the sentence names the place and the fault.
-    """
+    """Check any JSON: numbers are finite, texts have no half characters, and objects are not nested too deeply."""
     if depth > DEEPEST:
         raise ValueError(f"{place}: objects are more than {DEEPEST} deep in each other")
     if isinstance(value, str):

@@ -21,8 +21,7 @@ from fwbench.suite.studies import Part
 def pythons(entries: Iterable[str], option: str = "--fwbench-python") -> dict[str, str]:
     """Interpreters by framework, from an option's texts of the form `FRAMEWORK=PATH`; a later text wins.
 
-    Raises:
-        UserError: a text has another form, or names no interpreter; one sentence.
+    A text of another form, or one that names no interpreter, is a UserError of one sentence.
     """
     interpreters = {}
     frameworks = dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal)
@@ -69,7 +68,6 @@ class Selection:
         Field(
             "With several devices: `weak`, each has the batch that one would have; `strong`, its part of that.",
             choices=("weak", "strong"),
-            single=True,
         ),
     ] = "weak"
     processes: Annotated[
@@ -77,7 +75,6 @@ class Selection:
         Field(
             "Processes that measure each workload, whose differences a gate against a record needs to know.",
             least=1,
-            single=True,
         ),
     ] = 1
     patience: Annotated[
@@ -86,23 +83,18 @@ class Selection:
             "Seconds that the run may wait in all for other load to end: before it times a benchmark, and before it "
             "measures disturbed ones again; with 0 it does neither.",
             least=0,
-            single=True,
         ),
     ] = 60
-    fit_batch: Annotated[bool, Field("A batch that does not fit into memory is halved until it does.", single=True)] = (
-        False
-    )
+    fit_batch: Annotated[bool, Field("A batch that does not fit into memory is halved until it does.")] = False
 
     def workloads(self, mode: str, models: Mapping[str, Model]) -> list[Workload]:
         """Every combination of the suite's in one mode; lanes of one model and batch size stand side by side.
 
-        A model with a state is measured in the modes that take one, and in no other.
+        A model with a state is measured in the modes that take one, and in no other. A ValueError says, in one
+        sentence, which combination makes no sense.
 
         Args:
             models: by name.
-
-        Raises:
-            ValueError: a combination makes no sense; one sentence.
         """
         # Without a study, a user who names a large model does not ask for epochs of it, which take hours: an option
         # only chooses among the models that a suite fits. The same holds for models measured in further precisions.
@@ -217,5 +209,7 @@ def _with_networks(model: Model, lanes: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(every))
 
 
+# A run has one value of each of its own fields.
+_OF_RUN = {name: dataclasses.replace(field, single=True) for name, field in fields(Selection).items()}
 # The fields that `--fwbench-set` may set.
-SETTINGS = {name: field for name, field in (FIELDS | fields(Selection)).items() if not field.source}
+SETTINGS = {name: field for name, field in (FIELDS | _OF_RUN).items() if not field.source}

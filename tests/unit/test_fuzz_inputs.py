@@ -177,12 +177,10 @@ def header():
         "started": "2026-11-21T09:05:35+00:00",
         "profile": "quick",
         "machine": MACHINE.to_json(),
-        "settings": {"fit_batch": False},
-        "code": {"commit": None, "changes": "", "modules": {"a.py": "x"}, "fwbench": "1"},
-        "environment": {"OMP_NUM_THREADS": "2"},
-        "pythons": {"torch": "python"},
-        "interpreters": {"python": {"version": "3.13", "distributions": {"torch": "2.0"}}},
-        "imported": {},
+        "run": {"profile": "quick", "cpu": "x86", "fit_batch": False, "commit": None, "fwbench": "1"},
+        "changes": "",
+        "modules": {"a.py": "x"},
+        "lanes": {"torch": {"OMP_NUM_THREADS": "2", "interpreter of torch": "python", "torch": "2.0"}},
     }
 
 

@@ -299,11 +299,9 @@ def both(**fields):
         lambda then: None,
         lambda then: then["machine"].update(memory=4096),
         # That one run alone has loaded.
-        lambda then: then["code"]["modules"].update({"elsewhere.py": "0"}),
-        lambda then: _installed(then, pygal="0.0.1", pytest="1.0"),
-        lambda then: then["environment"].update(TERM="dumb"),
+        lambda then: then["modules"].update({"elsewhere.py": "0"}),
     ],
-    ids=["nothing", "memory", "other tests", "what no lane computes with", "environment"],
+    ids=["nothing", "memory", "other tests"],
 )
 def test_what_changes_no_number_is_no_difference(tmp_path, now, change):
     then = json.loads(json.dumps(now))
@@ -312,23 +310,30 @@ def test_what_changes_no_number_is_no_difference(tmp_path, now, change):
     assert {test: m.samples for test, m in found.taken.items()} == dict.fromkeys(ASKED, (0.25, 0.125, 0.5))
 
 
+def test_what_no_lane_computes_with_is_no_condition(now):
+    own = now["lanes"]["torch"]
+    assert own["numpy"]
+    assert own["torch"]
+    assert not own.keys() & {"jax", "pygal", "pytest", "fwbench", "TERM"}
+
+
 @pytest.mark.parametrize(
     ("keys", "value", "sentence"),
     [
-        (("profile",), "paper", "profile paper then, quick now"),
-        (("profile",), "a\n\nb", "profile a b then, quick now"),
-        (("machine", "kernel"), "Linux 1", "kernel Linux 1 then, "),
-        (("machine", "cpus"), [7, 8], "cpus 7 8 then, "),
-        (("machine", "threads"), 64, "threads 64 then, "),
-        (("settings", "processes"), 3, "processes 3 then, 1 now"),
-        (("code", "commit"), "a" * 40, "commit aaaaaaaaaaaa then, not there now"),
-        (("code", "changes"), "b", "other uncommitted changes"),
-        (("code", "fwbench"), "0.0.9 (c)", "fwbench 0.0.9 (c) then, 0."),
-        (("code", "modules"), {"nets.py": "0"}, "nets.py has changed"),
+        (("run", "profile"), "paper", "profile paper then, quick now"),
+        (("run", "profile"), "a\n\nb", "profile a b then, quick now"),
+        (("run", "kernel"), "Linux 1", "kernel Linux 1 then, "),
+        (("run", "cpus"), [7, 8], "cpus 7 8 then, "),
+        (("run", "threads"), 64, "threads 64 then, "),
+        (("run", "processes"), 3, "processes 3 then, 1 now"),
+        (("run", "commit"), "a" * 40, "commit aaaaaaaaaaaa then, not there now"),
+        (("changes",), "b", "other uncommitted changes"),
+        (("run", "fwbench"), "0.0.9 (c)", "fwbench 0.0.9 (c) then, 0."),
+        (("modules",), {"nets.py": "0"}, "nets.py has changed"),
     ],
 )
 def test_of_another_run_nothing_is_taken_and_the_reason_is_told(tmp_path, now, keys, value, sentence):
-    now["code"]["modules"]["nets.py"] = "1"
+    now["modules"]["nets.py"] = "1"
     then = json.loads(json.dumps(now))
     of = then
     for key in keys[:-1]:
@@ -340,11 +345,11 @@ def test_of_another_run_nothing_is_taken_and_the_reason_is_told(tmp_path, now, k
     assert found.lines()[0].startswith("nothing is taken from ")
 
 
-@pytest.mark.parametrize("field", ["machine", "environment", "pythons", "interpreters"])
+@pytest.mark.parametrize("field", ["machine", "run", "modules", "lanes"])
 def test_of_a_newest_journal_that_is_damaged_nothing_is_taken_and_the_run_goes_on(tmp_path, now, field):
     """A job that may be ended at any moment is always begun by the same command."""
     found = resumed(tmp_path, {**now, field: 3}, now, *both())
-    assert (found.taken, len(found.differences)) == ({}, 1)
+    assert (found.taken, bool(found.refusal)) == ({}, True)
 
 
 def test_of_another_schema_nothing_is_taken(tmp_path, now):
@@ -355,25 +360,20 @@ def test_of_another_schema_nothing_is_taken(tmp_path, now):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda then: then["environment"].update(JAX_ENABLE_X64="1"), "JAX_ENABLE_X64 1 then, not there now"),
-        (lambda then: then["pythons"].update(jax="/elsewhere"), "interpreter of jax /elsewhere then, "),
-        (lambda then: _installed(then, jax="0.0.1"), "jax 0.0.1 then, "),
-        (lambda then: _installed(then, flax="0.0.1"), "flax 0.0.1 then, "),
+        ({"JAX_ENABLE_X64": "1"}, "JAX_ENABLE_X64 1 then, not there now"),
+        ({"interpreter of jax": "/elsewhere"}, "interpreter of jax /elsewhere then, "),
+        ({"jax": "0.0.1"}, "jax 0.0.1 then, "),
+        ({"flax": "0.0.1"}, "flax 0.0.1 then, "),
     ],
 )
 def test_what_differs_in_one_lane_is_not_taken_of_that_lane_alone(tmp_path, now, change, sentence):
     then = json.loads(json.dumps(now))
-    change(then)
+    then["lanes"]["jax"] |= change
     found = resumed(tmp_path, then, now, *both())
     assert found.taken.keys() == {"one"}
     ((why, count),) = found.left.items()
     assert (sentence in why, count) == (True, 1)
     assert f"1 of 2 benchmarks taken from {found.path}; measured: 1 ({why})" == found.lines()[0]
-
-
-def _installed(then, **versions):
-    for found in then["interpreters"].values():
-        found["distributions"].update(versions)
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def repository(pytester, monkeypatch):
             project.models.setdefault(model.name, model)
         workloads = [Workload("torch", model.name) for model in models]
         found = conditions.conditions(selection, HERE, project, workloads, top / ".benchmarks", ())
-        return found["code"], found["imported"]
+        return {**found, "commit": found["run"]["commit"]}, found["lanes"]
 
     code.top = top
     return code
@@ -503,13 +503,13 @@ def test_modules_of_a_network_count_wherever_they_lie_and_what_they_import_too(r
     outside.write_text("import nets\n")
     model = Model("mine", torch="ignored:Net", inputs=normal(3), classes=2)
     before, imported = repository(model)
-    assert "scipy" in imported["mine"]
+    assert "scipy" in imported["torch"]
     outside.write_text("import nets\nx = 1\n")
     after, _ = repository(model)
     assert before["changes"] == after["changes"] == ""
     assert before["modules"]["ignored"] != after["modules"]["ignored"]
     # Of the suite's own networks fwbench's digest tells.
-    assert repository(CATALOG["mlp"])[1] == {}
+    assert "scipy" not in repository(CATALOG["mlp"])[1]["torch"]
 
 
 def test_of_the_loaded_modules_those_count_that_nothing_else_stands_for(tmp_path, monkeypatch):
@@ -545,7 +545,7 @@ def test_each_conftest_counts_though_they_share_a_name(tmp_path, pytester):
     path.write_text("x = 1\n")
     selection, project = select(pytester.parseconfig("-p", "fwbench.plugin"), HERE), Project(pytester.path, ())
     found = conditions.conditions(selection, HERE, project, (), tmp_path, [SimpleNamespace(__file__=str(path))])
-    assert "folder/conftest.py" in found["code"]["modules"]
+    assert "folder/conftest.py" in found["modules"]
 
 
 def test_of_two_versions_of_a_distribution_the_one_that_is_imported_counts(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fwbench.data import DataError, open_data
-from fwbench.data.mnist import read_idx
+from fwbench.data.grey import read_idx
 from fwbench.models import CATALOG
 
 IMAGES = "train-images-idx3-ubyte"
