@@ -168,11 +168,10 @@ class FakeFramework(Framework):
 
 
 class FakeTrainer(FakeProgram, Trainer):
-    """Evaluating a batch takes `evaluation` seconds; losses count down from 10, half of a batch's answers are right."""
+    """Evaluating a batch takes 0.25 s; losses count down from 10, half of a batch's answers are right."""
 
-    def __init__(self, clock, duration=1.0, evaluation=0.25, losses=None) -> None:
+    def __init__(self, clock, duration=1.0, losses=None) -> None:
         super().__init__(clock, duration)
-        self.evaluation = evaluation
         self.losses = iter(losses or range(10, -1000, -1))
         self.scored = []
         self.made = []
@@ -191,7 +190,7 @@ class FakeTrainer(FakeProgram, Trainer):
         return made
 
     def score(self, images, labels):
-        self.pending.append(self.evaluation)
+        self.pending.append(0.25)
         self.scored.append(labels)
 
     def scores(self):

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import os
+import subprocess
 from types import SimpleNamespace
 
 import cpuinfo
@@ -37,6 +38,20 @@ def benchmarks(model="noop", lane="noop", sizes=(1, 2, 3), marks=None, first="")
             + "    fwbench_measure()\n"
         )
     return "\n\n".join(parts)
+
+
+def git(folder, *arguments):
+    """What git prints in a folder."""
+    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+    command = ["git", *identity, "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def commit(folder, *paths):
+    """Commit these files of a folder, or all of them; the folder becomes a repository if it is none yet."""
+    git(folder, "init", "--quiet")
+    git(folder, "add", *(paths or ["."]))
+    git(folder, "commit", "--quiet", "--message", "it")
 
 
 @pytest.fixture

@@ -8,16 +8,11 @@ import pytest
 from fwbench.commands.audit import fetching, pairs, table
 from fwbench.commands.audit.verdicts import Verdict
 from fwbench.commands.cli import main
+from tests.unit.suites import commit, git
 
 TORCH = "def net(x):\n    from torch.nn.functional import gelu\n\n    return gelu(x)\n"
 JAX = "def net(x, approximate=True):\n    import jax\n\n    return jax.nn.gelu(x, approximate)\n"
 SIDE = '{{ network = "{network}", repository = "{address}", commit = "{commit}", module = "{module}" }}'
-
-
-def git(folder, *arguments):
-    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-    done = subprocess.run(["git", *identity, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture
@@ -27,10 +22,8 @@ def repository(tmp_path):
     def make(name, text):
         folder = tmp_path / "somebody" / name
         folder.mkdir(parents=True)
-        git(folder, "init", "--quiet", "--initial-branch=main")
         (folder / "net.py").write_text(text)
-        git(folder, "add", ".")
-        git(folder, "commit", "--quiet", "--message", "A network")
+        commit(folder)
         return str(folder), git(folder, "rev-parse", "HEAD")
 
     return make

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import statistics
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,17 +10,18 @@ import pytest
 from scipy import stats
 
 from fwbench.compare import best as bests
-from fwbench.compare import evidence, saved, testing
+from fwbench.compare import saved, testing
 from fwbench.compare.best import Earlier, best
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.saved import compare
 from fwbench.record.measurement import Metric
 from fwbench.record.reading import Record
 from tests.unit.recorded import MACHINE, measured, metric
+from tests.unit.test_saved import gaussian, heavy_tails
+from tests.unit.test_saved import loaded_suites as saved_suites
 
 LATENCY = {"latency": CRITERIA["latency"].saved}
 LEVELS = (0.99, 1.0, 1.01, 0.995, 1.005)
-DUET = Path(__file__).parents[2] / "docs/evidence/duet.jsonl"
 BEGUN = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -170,14 +170,6 @@ def test_where_earlier_runs_differ_much_a_baseline_is_believed_less():
 BENCHMARKS, SUITES, EARLIER = 20, 100, 20
 
 
-def gaussian(rng, count):
-    return rng.standard_normal(count)
-
-
-def heavy_tails(rng, count):
-    return rng.standard_t(3, count) / math.sqrt(3)
-
-
 def persistent(rng, count):
     """States that last: each resembles the one before by 0.7."""
     found = [rng.standard_normal()]
@@ -237,27 +229,11 @@ def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, part, brok
 
 
 def loaded_suites():
-    """The suites of the self-test that stands in the docs as runs, with the other load that each met."""
-    found = []
-    for number, one in enumerate(evidence.read(DUET).suites):
-        load = {"other_load": Metric(one["other_load"], "/proc/stat")}
-        sides = [
-            record(
-                2 * number + at,
-                *(
-                    measured(
-                        model=benchmark["id"],
-                        metrics=load,
-                        processes=tuple({"latency": statistics.median(pair[side])} for pair in benchmark["rounds"]),
-                    )
-                    for benchmark in one["benchmarks"]
-                    if not benchmark["planted"]
-                ),
-            )
-            for at, side in enumerate(("base", "head"))
-        ]
-        found.append(sides)
-    return found
+    """The suites of the self-test that stands in the docs as runs."""
+    return [
+        [record(2 * number + at, *side.measurements) for at, side in enumerate(sides)]
+        for number, sides in enumerate(saved_suites(None))
+    ]
 
 
 @pytest.mark.slow

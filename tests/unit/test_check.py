@@ -28,6 +28,7 @@ from fwbench.record.measurement import BEFORE, Failure, Measurement, Metric, Mom
 from fwbench.record.workload import Workload
 from tests.unit.fakes import FakeGpu
 from tests.unit.recorded import MACHINE, measured, metric
+from tests.unit.test_meters import SteppingCounter
 
 WORKLOAD = Workload("torch", "mlp")
 NEIGHBOURED = Moment(BEFORE, AcceleratorState(processes=(AcceleratorProcess(7, 2**30),)))
@@ -162,28 +163,18 @@ def test_what_a_process_of_a_duet_wrote_before_it_died_is_kept(monkeypatch):
     assert [m.failure for m in here.measured] == [fault.failure]
 
 
-class Steps:
-    """A counter of 100 W whose reading moves every so many seconds of a fake clock."""
-
-    def __init__(self, clock, period):
-        self.clock, self.period = clock, period
-
-    def read(self):
-        return 100.0 * self.period * math.floor(self.clock() / self.period) if self.period else 7.0
-
-
 @pytest.mark.parametrize(
     ("period", "expected", "said"),
     [
         # The shortest windows last 2 s, and need ten steps.
-        (0.1, "good", "every 100 ms, 20 times in a window of 2 s; 100.0 W idle"),
-        (0.5, "warning", "every 500 ms, 4 times in a window of 2 s; 100.0 W idle; 2 s are too short"),
+        (0.1, "good", "every 100 ms, 20 times in a window of 2 s; 20.0 W idle"),
+        (0.5, "warning", "every 500 ms, 4 times in a window of 2 s; 20.0 W idle; 2 s are too short"),
         (2.0, "bad", "no more than once"),
-        (None, "bad", "no more than once"),
+        (1e9, "bad", "no more than once"),
     ],
 )
 def test_an_energy_counter_is_watched(clock, period, expected, said):
-    seen = moves(Steps(clock, period), 3.0, clock, clock.sleep)
+    seen = moves(SteppingCounter(clock, period), 3.0, clock, clock.sleep)
     finding = judging.energy_counter("counter", seen)
     assert (finding.level, said in finding.found) == (expected, True), finding
 

@@ -7,6 +7,7 @@ import pytest
 
 from fwbench.commands.cli import main
 from tests.unit.recorded import MACHINE, failed, journal, measured, plain, saved, write
+from tests.unit.test_evidence import HEADER, runs
 
 
 @pytest.fixture
@@ -106,19 +107,11 @@ def test_journals_and_folders_are_records_too(folder):
     assert compare("runs", "a.jsonl") == 0
 
 
-BENCHMARK = {"id": "it", "kind": "unchanged", "planted": 0.0, "seconds": [1.0, 0.0]}
-
-
 def test_this_machines_own_record_counts(folder):
     files = write(folder / "a.json", saved(several())), write(folder / "b.json", saved(several(1.3)))
     assert compare(*files) == 1
-    wild = [{"rounds": [{"base": [level], "head": [1.0]}], **BENCHMARK} for level in (1.0, 1.5) * 5]
-    suites = [
-        {"slowdown": 0.0, "number": number, "benchmarks": [benchmark], "loaded": False, "other_load": 0.0}
-        for number, benchmark in enumerate(wild)
-    ]
     (folder / ".benchmarks").mkdir()
-    write(folder / ".benchmarks" / "selftest.jsonl", [{"definition": "x", "machine": MACHINE.to_json()}, *suites])
+    write(folder / ".benchmarks" / "selftest.jsonl", [HEADER, *runs([1.0, 1.5] * 5)])
     assert compare(*files) == 0
 
 

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import shutil
 import sys
 from types import MappingProxyType
 
@@ -17,8 +16,8 @@ from fwbench.record.measurement import BEFORE, Measurement, Moment, Pass, unavai
 from fwbench.report import summary
 from fwbench.report.answers import answers
 from tests.unit.fakes import FakeGpu
-from tests.unit.nvml import told
 from tests.unit.recorded import measured, metric
+from tests.unit.test_nvml import run
 
 OURS, CHILD = 10, 11
 TIMED = "after the latency pass"
@@ -28,9 +27,9 @@ def running(*pids):
     return AcceleratorState(processes=tuple(AcceleratorProcess(pid, 2**30) for pid in pids))
 
 
-def others(*looks):
+def others(*looks, ours=(OURS, CHILD), **options):
     """The processes of others that each look finds, of those that the driver lists."""
-    watch = Watch(FakeGpu(states=[running(*pids) for pids in looks]), ours=lambda: {OURS, CHILD})
+    watch = Watch(FakeGpu(states=[running(*pids) for pids in looks]), ours=lambda: {*ours}, **options)
     for number in range(len(looks)):
         watch.note(str(number))
     return [[process.pid for process in moment.state.processes] for moment in watch.moments]
@@ -60,11 +59,7 @@ def test_others_are_told_from_this_process(looks, found):
 def test_in_a_container_as_many_newcomers_are_ours_as_compute_for_us():
     """Both sides of a pair, which bear other numbers there, and then a neighbour."""
     looks = ((7,), (7, 4000), (7, 4000, 4001), (4000, 4001, 4002))
-    watch = Watch(FakeGpu(states=[running(*pids) for pids in looks]), ours=lambda: {OURS}, computing=2)
-    for number in range(len(looks)):
-        watch.note(str(number))
-    found = [[process.pid for process in moment.state.processes] for moment in watch.moments]
-    assert found == [[7], [7], [7], [4002]]
+    assert others(*looks, ours=(OURS,), computing=2) == [[7], [7], [7], [4002]]
 
 
 @pytest.mark.parametrize(("busy", "seen"), [(5, 0.0), (99, 0.9)])
@@ -78,17 +73,17 @@ def test_beside_a_screen_what_computed_before_this_process_is_waited_for(clock, 
     assert clock.now == pytest.approx(0.5 if busy == 5 else 1.2)
 
 
-def test_once_this_process_computes_nothing_is_waited_for(clock):
-    """Also where the driver names no processes."""
-    idle, ours = (AcceleratorState(utilisation=share, used_memory=2**30) for share in (0.0, 1.0))
-    watch = Watch(FakeGpu(states=[idle, ours]), sleep=clock.sleep)
-    watch.note(BEFORE)
-    watch.note(TIMED)
-    assert clock.now == 0.0
-
-
-def test_where_nobody_holds_anything_nothing_is_waited_for(clock):
-    watch = Watch(FakeGpu(states=[AcceleratorState(utilisation=0.9, used_memory=0)]), sleep=clock.sleep)
+@pytest.mark.parametrize(
+    "states",
+    [
+        # Once this process computes, also where the driver names no processes; and where nobody holds anything.
+        [AcceleratorState(utilisation=share, used_memory=2**30) for share in (0.0, 1.0)],
+        [AcceleratorState(utilisation=0.9, used_memory=0)],
+    ],
+    ids=["ours", "nobody"],
+)
+def test_what_this_process_computes_and_what_nobody_does_is_not_waited_for(clock, states):
+    watch = Watch(FakeGpu(states=states), sleep=clock.sleep)
     watch.note(BEFORE)
     watch.note(TIMED)
     assert clock.now == 0.0
@@ -286,30 +281,6 @@ def test_a_power_limit_that_holds_the_clocks_down_is_a_note_and_no_disturbance()
     assert disturbances(rows) == []
 
 
-# A whole measurement of a lane without a framework; after the latency pass a neighbour comes, and the GPU gets hot.
-MEASURE = """
-import dataclasses, json, os
-from fwbench.machine import machine
-from fwbench.record.workload import Workload
-from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client.workers import Workers
-from tests.unit.fakes import NO_PROJECT
-
-def tell(stage):
-    if stage == "throughput":
-        os.replace(os.environ["LATER"], os.environ["NVML_STUB"])
-
-amounts = dataclasses.replace(
-    PROFILES["quick"], warmup_time=0.0, min_rounds=5, max_time=0.0, throughput_time=0.01, energy_time=1.0
-)
-here = machine()
-workers = Workers(here, here.device, {}, NO_PROJECT)
-found = workers.measure(Workload("noop", "noop", mode="fixed", device="gpu"), amounts, tell)
-workers.close()
-print(json.dumps([here.to_json(), found.to_json()]))
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the library that stands for NVML is built on Linux")
 @pytest.mark.parametrize(
@@ -317,15 +288,14 @@ print(json.dumps([here.to_json(), found.to_json()]))
     [({}, {"clock_event_reasons": "0x20"}, ("thermal limit",)), ({"held_269": 50}, {"held_269": 60}, ())],
     ids=["at a look", "counted"],
 )
-def test_a_neighbour_and_heat_that_come_while_it_is_measured_are_on_the_record(
-    nvml_stub, tmp_path, counted, heat, seen_hot
-):
+def test_a_neighbour_and_heat_that_come_while_it_is_measured_are_on_the_record(nvml_stub, counted, heat, seen_hot):
+    """A whole measurement of a lane without a framework."""
     calm = {"power_limit": 500, "energy_step": 0.02, "power": 300, "processes": f"own:{2**29}", **counted}
-    later = tmp_path / "later"
     # The clocks of one state say that it is hot, the driver's counters of the other that it was.
-    hot = nvml_stub(**calm | {"processes": f"own:{2**29} 77:{2**30}", **heat})
-    shutil.copy(hot["NVML_STUB"], later)
-    machine, record = told(nvml_stub(**calm) | {"LATER": str(later)}, MEASURE)
+    hot = {"processes": f"own:{2**29} 77:{2**30}", **heat}
+    change = "".join(f"{key}={value}\n" for key, value in hot.items())
+    later = {"FAILING_STAGE": "throughput", "FAILURE": change}
+    machine, record = run(nvml_stub(**calm) | later, window=1.0)
     assert machine["power_limit"] == 500
     found = Measurement.from_json(json.loads(json.dumps(record)))
     assert found.failure is None

@@ -18,7 +18,6 @@ from fwbench.commands.doctor import card, check, looks
 from fwbench.commands.doctor.card import REMEDIES, Card
 from fwbench.commands.doctor.findings import Finding
 from fwbench.commands.doctor.looks import Looks
-from fwbench.commands.list import listing
 from fwbench.errors import Absent
 from fwbench.extensions import extensions
 from fwbench.machine import cuda, nvml
@@ -37,6 +36,7 @@ from fwbench.worker.process.run import Measuring
 from tests.unit.fakes import FakeFramework, FakeProgram
 from tests.unit.nvml import told
 from tests.unit.recorded import MACHINE
+from tests.unit.test_meters import make_rapl
 
 
 @pytest.fixture(autouse=True)
@@ -281,10 +281,7 @@ def refuse(*_):
 
 
 def test_a_counter_that_needs_root_says_how_to_open_it_and_another_that_it_is_absent(tmp_path, monkeypatch):
-    zone = tmp_path / "intel-rapl:0"
-    zone.mkdir()
-    (zone / "name").write_text("package-0\n")
-    (zone / "energy_uj").write_text("1")
+    make_rapl(tmp_path, [1])
     # Where the superuser runs the tests, no file's mode refuses anything.
     monkeypatch.setattr(RaplCounter, "__init__", refuse)
     finding = looked(tmp_path, meter=counter("cpu", tmp_path))["energy"]
@@ -394,10 +391,6 @@ def test_the_list_names_all_there_is(capsys):
     assert main(["list"]) == 0
     told = capsys.readouterr().out
     assert all(name in told for rows in names.values() for name in rows)
-
-
-def test_the_list_is_plain_data():
-    assert json.loads(json.dumps(listing())) == listing()
 
 
 def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol, tmp_path):

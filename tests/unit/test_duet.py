@@ -5,6 +5,8 @@ import dataclasses
 import itertools
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,42 +31,55 @@ from fwbench.worker.turns.sides import Side
 from tests.unit.fakes import FakeGpu
 
 THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
+LIMIT = {"latency": Threshold(0.02)}
 ONE, TWO, THREE = (Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3))
 BOTH = ("base", "head")
 BASE, HEAD = (Side(name, f"the {name}", *[Path("/nowhere") / name] * 3) for name in BOTH)
 
 
+def untold(side, size):
+    """What is not reported."""
+
+
+@dataclass
 class Script:
-    """What the sides do: seconds of a round, by side and workload.
+    """What the sides do.
 
     Attributes:
+        seconds: of a round, by side and batch size.
         wobble: drawn for each process, a factor on its time.
+        memory: what a side reports of it, by side and batch size.
+        cpu: seconds of CPU time of a round, likewise; default: those of the clock.
         faults: by side and batch size, the error that its build raises, from the given pair on.
         refused: sides whose servers do not come up.
         crashes: by side, with how many fallback flags or fewer its compiler fails.
         calm: builds that succeed before the first crash.
         room: by side, the largest batch that it has memory for.
-        log: (side, message) in the order of sending.
         held: seconds of each turn for which a side gets no CPU, in order.
-        turns: (side, "asked" or the name of its answer) in order, of builds and placings.
         compiling: seconds of tracing and compiling, by side and batch size; None: not reported.
+        starting: of a warm start, likewise.
         joules: of a sample, likewise.
+        log: (side, message) in the order of sending.
+        turns: (side, "asked" or the name of its answer) in order, of builds and placings.
     """
 
-    def __init__(self, seconds, wobble=lambda side: 1.0, memory=None, cpu=None):
-        self.seconds, self.wobble, self.cpu = seconds, wobble, cpu or (lambda side, size: seconds(side, size))
-        self.memory = memory or (lambda side, size: {"host_peak_memory": 1e8, "program_memory": 1e6})
-        self.faults = {}
-        self.refused = ()
-        self.crashes = {}
-        self.calm = 0
-        self.room = {}
-        self.log = []
-        self.turns = []
-        self.servers = Counter()
-        self.noises = []
-        self.held = itertools.repeat(0.0)
-        self.compiling = self.starting = self.joules = lambda side, size: None
+    seconds: Callable[[str, int], float]
+    wobble: Callable[[str], float] = lambda side: 1.0
+    memory: Callable = lambda side, size: {"host_peak_memory": 1e8, "program_memory": 1e6}
+    cpu: Callable | None = None
+    faults: dict = field(default_factory=dict)
+    refused: tuple = ()
+    crashes: dict = field(default_factory=dict)
+    calm: int = 0
+    room: dict = field(default_factory=dict)
+    held: Iterator[float] = field(default_factory=lambda: itertools.repeat(0.0))
+    compiling: Callable = untold
+    starting: Callable = untold
+    joules: Callable = untold
+    log: list = field(default_factory=list)
+    turns: list = field(default_factory=list)
+    servers: Counter = field(default_factory=Counter)
+    noises: list = field(default_factory=list)
 
     def partner(self, seat, machine, device, deadline, noise):
         return ScriptedPartner(self, seat, noise)
@@ -100,7 +115,7 @@ class ScriptedPartner:
             self.answers.append({"modules": "own"})
         elif "rounds" in message:
             rounds = [self.seconds] * message["rounds"]
-            cpu_time = self.script.cpu(self.side.name, self.size)
+            cpu_time = (self.script.cpu or self.script.seconds)(self.side.name, self.size)
             self.answers.append({"rounds": rounds, "cpu_time": cpu_time, "held": next(self.script.held)})
         else:
             self.answers += [
@@ -151,13 +166,22 @@ class ScriptedPartner:
 
 
 @pytest.fixture
-def play(monkeypatch):
-    """Runs a script over workloads."""
+def pairs_of(monkeypatch):
+    """Pairs of processes that follow a script."""
 
-    def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0, device="cpu", **options):
+    def make(script, device="cpu", planted=None, seed=0, **options):
         monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
-        played = Pairs(BASE, HEAD, CATALOG, machine(), device, 60.0, planted, seed, **options)
-        return compare(dict.fromkeys(workloads, thresholds), played.play)
+        return Pairs(BASE, HEAD, CATALOG, machine(), device, 60.0, planted, seed, **options)
+
+    return make
+
+
+@pytest.fixture
+def play(pairs_of):
+    """Runs a script over workloads, of which some may have thresholds of their own."""
+
+    def run(script, *workloads, thresholds=THRESHOLDS, own=None, **options):
+        return compare({**dict.fromkeys(workloads, thresholds), **(own or {})}, pairs_of(script, **options).play)
 
     return run
 
@@ -195,40 +219,33 @@ def test_sides_warm_up_one_after_another_and_build_at_once_except_on_a_gpu(play,
 COLD = {**THRESHOLDS, "compile_time": Threshold(0.25)}
 
 
-def compiling(side, size):
-    """A loop that head unrolls."""
+def longer(side, size):
+    """A loop that head unrolls, in the first workload."""
     return 2.08 if side == "head" and size == 1 else 0.083
 
 
-def test_a_longer_compilation_is_a_regression_where_compiling_is_timed(play):
+@pytest.mark.parametrize(
+    ("metric", "reported", "asked"),
+    [("compile_time", "compiling", "cold"), ("warm_start", "starting", "warm"), ("energy", "joules", "metered")],
+)
+def test_what_is_measured_where_somebody_asks_is_judged_there(play, metric, reported, asked):
     script = Script(same)
-    script.compiling = compiling
-    found = play(script, ONE, TWO, thresholds=COLD, cold=[ONE, TWO])
-    assert {of: (c.kind, c.verdicts["compile_time"].kind) for of, c in found.items()} == {
-        ONE: ("regressed", "regressed"),
-        TWO: ("unchanged", "unchanged"),
-    }
-    verdict = found[ONE].verdicts["compile_time"]
-    assert (verdict.ratio, found[ONE].verdicts["latency"].kind) == (pytest.approx(2.08 / 0.083), "unchanged")
-    assert found[ONE].confirmation[0].values["head"]["compile_time"] == 2.08
-    (finding,) = (each for each in outcome("base", "head", [found[ONE]], 1.0).findings if each.metric == "compile_time")
+    setattr(script, reported, longer)
+    limits = {**THRESHOLDS, metric: Threshold(0.25)}
+    found = play(script, ONE, TWO, THREE, thresholds=limits, **{asked: [ONE, TWO]})
+    kinds = {of: {name: verdict.kind for name, verdict in c.verdicts.items()} for of, c in found.items()}
+    assert [by_metric.get(metric) for by_metric in kinds.values()] == ["regressed", "unchanged", None]
+    assert [c.kind for c in found.values()] == ["regressed", "unchanged", "unchanged"]
+    assert kinds[ONE]["latency"] == "unchanged"
+    assert found[ONE].verdicts[metric].ratio == pytest.approx(2.08 / 0.083)
+    assert found[ONE].confirmation[0].values["head"][metric] == 2.08
+    (finding,) = (each for each in outcome("base", "head", [found[ONE]], 1.0).findings if each.metric == metric)
     assert (finding.kind, finding.base, finding.head) == ("regressed", 0.083, pytest.approx(2.08))
 
 
-def test_a_longer_warm_start_is_a_regression_where_starts_are_timed(play):
-    """By a second process of each side, which begins when both have taken their turns."""
-    script, limits = Script(same), {**THRESHOLDS, "warm_start": Threshold(0.25)}
-    script.starting = compiling
-    found = play(script, ONE, TWO, THREE, thresholds=limits, warm=[ONE, TWO])
-    assert {
-        of: {metric: verdict.kind for metric, verdict in c.verdicts.items()}.get("warm_start")
-        for of, c in found.items()
-    } == {
-        ONE: "regressed",
-        TWO: "unchanged",
-        THREE: None,
-    }
-    assert found[ONE].confirmation[0].values["head"]["warm_start"] == 2.08
+def test_a_warm_start_is_timed_by_a_second_process_that_begins_when_both_sides_have_taken_their_turns(play):
+    script = Script(same, starting=longer)
+    found = play(script, ONE, TWO, thresholds={**THRESHOLDS, "warm_start": Threshold(0.25)}, warm=[ONE, TWO])
     steps = [
         (side, next(iter(message.keys() & {"starting", "finish", "end"}), ""))
         for side, message in script.log
@@ -236,7 +253,7 @@ def test_a_longer_warm_start_is_a_regression_where_starts_are_timed(play):
     ]
     kinds = [step for step in steps if step[1]]
     starts = [number for number, (_, kind) in enumerate(kinds) if kind == "starting"]
-    assert len(starts) == 2 * sum(len(found[of].screening) + len(found[of].confirmation) for of in (ONE, TWO))
+    assert len(starts) == 2 * sum(len(found[of].pairs) for of in (ONE, TWO))
     assert all(kinds[number + 1] == (kinds[number][0], "end") for number in starts)
     firsts = starts[::2]
     assert all(
@@ -244,19 +261,9 @@ def test_a_longer_warm_start_is_a_regression_where_starts_are_timed(play):
     )
 
 
-def test_more_energy_is_a_regression_where_energy_is_measured(play):
-    script, limits = Script(same), {**THRESHOLDS, "energy": Threshold(0.10)}
-    script.joules = lambda side, size: None if size == 2 else 1.25 if side == "head" and size == 1 else 1.0
-    found = play(script, ONE, TWO, THREE, thresholds=limits, metered=[ONE, TWO])
-    kinds = {of: {metric: verdict.kind for metric, verdict in c.verdicts.items()} for of, c in found.items()}
-    assert {of: by_metric.get("energy") for of, by_metric in kinds.items()} == {
-        ONE: "regressed",
-        TWO: None,
-        THREE: None,
-    }
-    assert found[ONE].verdicts["energy"].ratio == pytest.approx(1.25)
-    assert found[ONE].confirmation[0].values["head"]["energy"] == 1.25
-    assert kinds[ONE]["latency"] == "unchanged"
+def test_energy_that_no_counter_tells_is_not_judged(play):
+    found = play(Script(same), ONE, thresholds={**THRESHOLDS, "energy": Threshold(0.1)}, metered=[ONE])
+    assert (found[ONE].kind, "energy" in found[ONE].verdicts) == ("unchanged", False)
 
 
 def test_a_side_whose_fwbench_times_no_warm_start_is_named(play):
@@ -266,11 +273,8 @@ def test_a_side_whose_fwbench_times_no_warm_start_is_named(play):
 
 def test_where_compiling_is_timed_each_side_compiles_alone_with_empty_caches_in_an_order_by_lot(play):
     """Other workloads still build at once, and keep their caches."""
-    script = Script(same)
-    script.compiling = compiling
-    found = play(script, TWO, THREE, thresholds=COLD, cold=[TWO])
-    assert "compile_time" in found[TWO].verdicts
-    assert "compile_time" not in found[THREE].verdicts
+    script = Script(same, compiling=longer)
+    play(script, TWO, THREE, thresholds=COLD, cold=[TWO])
     builds = [step for step in script.log if step[1] == "cool" or "workload" in step[1]]
     sizes = [message if message == "cool" else message["workload"]["batch_size"] for _, message in builds]
     cold = [
@@ -289,15 +293,16 @@ def test_where_compiling_is_timed_each_side_compiles_alone_with_empty_caches_in_
 
 @pytest.fixture
 def fallback(monkeypatch):
-    """Two flags of every lane, which all interpreters know."""
+    """Two flags of every lane, which all interpreters know; and what was asked for them."""
     first, second = ("XLA_FLAGS", "--mild"), ("XLA_FLAGS", "--strong")
-    monkeypatch.setattr(pairs, "milder", lambda lane, python, variables: iter([(first,), (first, second)]))
+    asked = []
+    monkeypatch.setattr(pairs, "milder", lambda *of: asked.append(of) or iter([(first,), (first, second)]))
+    return asked
 
 
 @pytest.mark.parametrize(("needed", "stated"), [(0, "XLA_FLAGS=--mild"), (1, "XLA_FLAGS=--mild --strong")])
 def test_where_both_sides_crash_on_a_gpu_both_get_fallback_flags(play, fallback, needed, stated):
-    script = Script(same)
-    script.crashes = dict.fromkeys(BOTH, needed)
+    script = Script(same, crashes=dict.fromkeys(BOTH, needed))
     found = play(script, ONE, device="gpu")[ONE]
     assert (found.kind, len(found.screening)) == ("unchanged", 3)
     told = f"head was killed by SIGABRT, so it was run again with {stated}"
@@ -318,29 +323,22 @@ def test_where_both_sides_crash_on_a_gpu_both_get_fallback_flags(play, fallback,
     ],
 )
 def test_a_crash_that_is_one_sides_or_that_no_flag_helps_is_told(play, fallback, crashes, device, kind, tries):
-    script = Script(same)
-    script.crashes = crashes
+    script = Script(same, crashes=crashes)
     found = play(script, ONE, device=device)[ONE]
     assert found.kind == kind
     assert "was killed by SIGABRT" in found.note
     assert script.servers == dict.fromkeys(BOTH, tries)
 
 
-def test_flags_are_tried_out_once(play, monkeypatch):
-    asked = []
-    flag = ("XLA_FLAGS", "--mild")
-    monkeypatch.setattr(pairs, "milder", lambda *of: asked.append(of) or iter([(flag,)]))
-    script = Script(same)
-    script.crashes = dict.fromkeys(BOTH, 0)
-    found = play(script, ONE, TWO, device="gpu")
+def test_flags_are_tried_out_once(play, fallback):
+    found = play(Script(same, crashes=dict.fromkeys(BOTH, 0)), ONE, TWO, device="gpu")
     assert {one.kind for one in found.values()} == {"unchanged"}
-    assert len(asked) == 2
+    assert len(fallback) == 2
 
 
 def test_pairs_without_flags_do_not_count_beside_pairs_with_them(play, fallback):
     """The flags make other programs, of which the record would else say nothing."""
-    script = Script(same)
-    script.crashes, script.calm = dict.fromkeys(BOTH, 0), 2
+    script = Script(same, crashes=dict.fromkeys(BOTH, 0), calm=2)
     found = play(script, ONE, device="gpu")[ONE]
     assert [pair.flags for pair in found.screening] == ["XLA_FLAGS=--mild"] * 3
     assert "after_crash" in found.described["head"]
@@ -356,8 +354,7 @@ def test_pairs_without_flags_do_not_count_beside_pairs_with_them(play, fallback)
 @pytest.mark.parametrize("room", [{"base": 3}, {"head": 3}, {"base": 3, "head": 7}])
 def test_where_one_side_has_no_memory_both_get_the_same_smaller_batch(play, room):
     asked = Workload("torch", "mlp", batch_size=8)
-    script = Script(same)
-    script.room = room
+    script = Script(same, room=room)
     found = play(script, asked, fit_batch=True)[asked]
     assert (found.kind, found.workload.batch_size, found.pairs[-1].unfit) == ("unchanged", 2, (8, 4))
     placed = [message["workload"]["batch_size"] for _, message in script.log if "workload" in message]
@@ -386,16 +383,13 @@ def test_where_one_side_has_no_memory_both_get_the_same_smaller_batch(play, room
 )
 def test_a_batch_that_may_not_or_cannot_be_smaller_is_not_comparable(play, room, options, told):
     asked = Workload("torch", "mlp", batch_size=8)
-    script = Script(same)
-    script.room = {"base": room}
-    found = play(script, asked, **options)[asked]
+    found = play(Script(same, room={"base": room}), asked, **options)[asked]
     assert (found.kind, found.workload) == ("incomparable", asked)
     assert found.note == f"memory must hold both sides at once; the base: {told}"
 
 
 def test_a_slower_head_is_confirmed_by_fresh_pairs_of_it_alone(play):
-    script = Script(slower(1.05, 2))
-    found = play(script, ONE, TWO)
+    found = play(Script(slower(1.05, 2)), ONE, TWO)
     assert {w.batch_size: c.kind for w, c in found.items()} == {1: "unchanged", 2: "regressed"}
     verdict = found[TWO].verdicts["latency"]
     assert verdict.ratio == pytest.approx(1.05)
@@ -413,6 +407,14 @@ def test_a_metric_that_is_no_suspect_is_judged_by_pairs_with_the_last_flags_alon
     assert duet.comparisons()[ONE].verdicts["cpu_time"].pairs == 4
 
 
+def ended(play):
+    """What a duet knows when `play(workloads, arrived)` has raised KeyboardInterrupt."""
+    duet = Duet(dict.fromkeys((ONE, TWO), THRESHOLDS))
+    with pytest.raises(KeyboardInterrupt):
+        duet.play(play)
+    return duet.comparisons()
+
+
 @pytest.mark.parametrize(
     ("ends", "known", "note"),
     [
@@ -421,21 +423,16 @@ def test_a_metric_that_is_no_suspect_is_judged_by_pairs_with_the_last_flags_alon
         (6, 2, "the time was over after 2 pairs, from +5% to +5%"),
     ],
 )
-def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note):
+def test_a_duet_that_is_ended_tells_what_it_knows(pairs_of, ends, known, note):
     """At its first pairs, in screening, and after two confirming pairs of the one suspect."""
-    script = Script(slower(1.05, 2))
-    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
-    played, rounds = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0), itertools.count(1)
+    played, rounds = pairs_of(Script(slower(1.05, 2))), itertools.count(1)
 
     def playing(workloads, arrived):
         if next(rounds) == ends:
             raise KeyboardInterrupt
         played.play(workloads, arrived)
 
-    duet = Duet(dict.fromkeys((ONE, TWO), THRESHOLDS))
-    with pytest.raises(KeyboardInterrupt):
-        duet.play(playing)
-    found = duet.comparisons()
+    found = ended(playing)
     if known is None:
         assert found == {}
         return
@@ -446,42 +443,14 @@ def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note
     assert found[ONE].verdicts["latency"].kind == ("unchanged" if ends > 3 else "inconclusive")
 
 
-def test_a_pair_is_kept_when_the_duet_ends_within_a_batch(monkeypatch):
-    script = Script(slower(1.05, 2))
-    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
-    played = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0)
+def test_a_pair_is_kept_when_the_duet_ends_within_a_batch(pairs_of):
+    played = pairs_of(Script(slower(1.05, 2)))
 
     def playing(workloads, arrived):
         played.play(workloads[:1], arrived)
         raise KeyboardInterrupt
 
-    duet = Duet(dict.fromkeys((ONE, TWO), THRESHOLDS))
-    with pytest.raises(KeyboardInterrupt):
-        duet.play(playing)
-    assert {workload: len(each.pairs) for workload, each in duet.comparisons().items()} == {ONE: 1}
-
-
-@pytest.mark.parametrize(("minutes", "known"), [(0.01, (1, 1)), (0.5, (3, 5)), (1e6, None)])
-def test_what_has_no_time_left_stays_undecided(minutes, known):
-    """Each workload has a first pair; the suspect, of which a pair takes 5 s, gets what is left."""
-    clock = [0.0]
-
-    def playing(workloads, arrived):
-        for workload in workloads:
-            seconds = 5.0 if workload == TWO else 1.0
-            clock[0] += seconds
-            found = {"latency": 0.021 if workload == TWO else 0.0}
-            arrived(workload, Pair(found, {}, {side: {"latency": 1.0} for side in ("base", "head")}, {}, 0.0, seconds))
-
-    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
-    duet.play(playing, left=lambda: 60 * minutes - clock[0])
-    one, two = (duet.comparisons()[workload] for workload in (ONE, TWO))
-    assert clock[0] <= max(6, 60 * minutes)
-    if known:
-        assert (len(one.pairs), len(two.pairs)) == known
-        assert two.verdicts["latency"].note.endswith("go on with --fwbench-resume")
-    else:
-        assert not two.verdicts["latency"].note.endswith("go on with --fwbench-resume")
+    assert {workload: len(each.pairs) for workload, each in ended(playing).items()} == {ONE: 1}
 
 
 @pytest.mark.parametrize("rule", ["screening_pairs", "screen", "cleared", "remarks_on"])
@@ -489,15 +458,9 @@ def test_a_benchmark_costs_as_much_among_many_as_among_few(monkeypatch, rule):
     """A repository may have hundreds of them; between two pairs each is asked about a few times."""
     asked, real = Counter(), getattr(duet_module, rule)
     monkeypatch.setattr(duet_module, rule, lambda *args: asked.update([count]) or real(*args))
-
-    def playing(tests, arrived):
-        for test in tests:
-            found = {"latency": 0.05 if test.name == "0" else 0.0}
-            rounds, values = (dict.fromkeys(BOTH, value) for value in ([1.0], {"latency": 1.0}))
-            arrived(test, Pair(found, rounds, values, {}, 0.0, 1.0))
-
     for count in (10, 40):
-        compare({PlainTest(str(number)): {"latency": Threshold(0.02)} for number in range(count)}, playing)
+        tests = dict.fromkeys((PlainTest(str(number)) for number in range(count)), LIMIT)
+        compare(tests, lambda asked, arrived: [arrived(each, pair(0.05 * (each.name == "0"))) for each in asked])
     assert asked[40] < 5 * asked[10]
 
 
@@ -508,8 +471,7 @@ def test_a_faster_head_is_improved(play):
 def test_what_screening_saw_is_not_used_again(play):
     """A benchmark that was slower in the first three pairs alone is cleared by fresh ones."""
     heads = itertools.count()
-    script = Script(same, wobble=lambda side: 1.2 if side == "head" and next(heads) < 3 else 1.0)
-    found = play(script, ONE)[ONE]
+    found = play(Script(same, wobble=lambda side: 1.2 if side == "head" and next(heads) < 3 else 1.0), ONE)[ONE]
     assert found.kind == "unchanged"
     assert [round(pair.differences["latency"], 2) for pair in found.screening] == [0.18] * 3
     assert [pair.differences["latency"] for pair in found.confirmation] == pytest.approx([0.0] * 4)
@@ -575,8 +537,7 @@ def test_scattered_pairs_get_a_fourth(play):
 
 def test_tails_show_in_cpu_time(play):
     """One slow round of five leaves the fastest one as it was."""
-    script = Script(same, cpu=lambda side, size: 0.001 * (1.2 if side == "head" else 1.0))
-    found = play(script, ONE)[ONE]
+    found = play(Script(same, cpu=lambda side, size: 0.001 * (1.2 if side == "head" else 1.0)), ONE)[ONE]
     assert (found.kind, found.verdicts["cpu_time"].kind, found.verdicts["latency"].kind) == (
         "regressed",
         "regressed",
@@ -615,26 +576,20 @@ def test_what_a_compiler_chose_by_measuring_on_a_gpu_is_decided_by_pairs(play):
 
 
 def test_a_growing_peak_is_found_by_pairs(play):
-    script = Script(same, memory=lambda side, size: {"host_peak_memory": 5e8 if side == "head" else 4e8})
-    found = play(script, ONE)[ONE]
+    found = play(Script(same, memory=lambda side, size: {"host_peak_memory": 5e8 if side == "head" else 4e8}), ONE)[ONE]
     assert found.verdicts["peak_memory"].kind == "regressed"
     assert len(found.confirmation) == 8
 
 
-def test_thresholds_are_a_benchmarks_own(play, monkeypatch):
-    script = Script(slower(1.05, 1, 2))
-    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
-    own = {ONE: THRESHOLDS, TWO: {**THRESHOLDS, "latency": Threshold(0.10)}}
-    found = compare(own, Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0).play)
+def test_thresholds_are_a_benchmarks_own(play):
+    found = play(Script(slower(1.05, 1, 2)), ONE, TWO, own={TWO: {**THRESHOLDS, "latency": Threshold(0.10)}})
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "unchanged")
 
 
 def test_a_turn_with_a_hole_is_taken_again_and_a_pair_with_nothing_else_says_so(play):
-    script = Script(same)
-    script.held = itertools.chain([1.0, 0.0], itertools.repeat(0.0))
+    script = Script(same, held=itertools.chain([1.0, 0.0], itertools.repeat(0.0)))
     assert "stopped" not in play(script, ONE)[ONE].note
-    script = Script(same)
-    script.held = itertools.repeat(1.0)
+    script = Script(same, held=itertools.repeat(1.0))
     found = play(script, ONE)[ONE]
     assert [pair.held for pair in found.screening] == [True] * 3
     assert "in 3 of 3 pairs" in found.note
@@ -724,26 +679,31 @@ def test_a_job_holds_what_the_protocols_version_says(play):
     assert {frozenset(message) for _, message in script.log if "workload" in message} == {frozenset(keys)}
 
 
+LACKING = ("built", "error", "there is no module 'mine'", "lacking")
+
+
 @pytest.mark.parametrize(
-    ("side", "fault", "kind"),
+    ("names", "fault", "kind"),
     [
-        ("base", ("built", "error", "TypeError: unknown field"), "new"),
-        ("base", ("built", "unavailable", "no network"), "new"),
-        ("base", ("rounds", "crashed", "killed by SIGSEGV"), "incomparable"),
-        ("base", ("rounds", "error", "ValueError: in a turn"), "incomparable"),
-        ("base", ("placed", "timed_out", "no answer"), "incomparable"),
-        ("base", ("built", "out_of_memory", "no memory left"), "incomparable"),
-        ("head", ("built", "out_of_memory", "no memory left"), "incomparable"),
-        ("head", ("placed", "out_of_memory", "no memory left"), "incomparable"),
-        ("head", ("built", "error", "broken"), "failed"),
-        ("head", ("built", "unavailable", "no network"), "missing"),
-        ("head", ("rounds", "crashed", "killed by SIGSEGV"), "failed"),
+        (["base"], ("built", "error", "TypeError: unknown field"), "new"),
+        (["base"], ("built", "unavailable", "no network"), "new"),
+        (["base"], ("rounds", "crashed", "killed by SIGSEGV"), "incomparable"),
+        (["base"], ("rounds", "error", "ValueError: in a turn"), "incomparable"),
+        (["base"], ("placed", "timed_out", "no answer"), "incomparable"),
+        (["base"], ("built", "out_of_memory", "no memory left"), "incomparable"),
+        (["head"], ("built", "out_of_memory", "no memory left"), "incomparable"),
+        (["head"], ("placed", "out_of_memory", "no memory left"), "incomparable"),
+        (["head"], ("built", "error", "broken"), "failed"),
+        (["head"], ("built", "unavailable", "no network"), "missing"),
+        (["head"], ("rounds", "crashed", "killed by SIGSEGV"), "failed"),
+        (["head"], LACKING, "missing"),
+        (["base"], LACKING, "new"),
+        # What neither side has is the user's mistake, and no reason to skip its test.
+        (BOTH, LACKING, "failed"),
     ],
 )
-def test_a_side_that_falls_costs_its_own_benchmark_alone(play, side, fault, kind):
-    script = Script(same)
-    script.faults[side, 2] = fault
-    found = play(script, ONE, TWO, THREE)
+def test_a_side_that_falls_costs_its_own_benchmark_alone(play, names, fault, kind):
+    found = play(Script(same, faults={(name, 2): fault for name in names}), ONE, TWO, THREE)
     assert {w.batch_size: c.kind for w, c in found.items()} == {1: "unchanged", 2: kind, 3: "unchanged"}
     assert fault[2] in found[TWO].note
     assert {len(found[w].screening) for w in (ONE, THREE)} == {3}
@@ -752,29 +712,18 @@ def test_a_side_that_falls_costs_its_own_benchmark_alone(play, side, fault, kind
 @pytest.mark.parametrize(("refused", "kind"), [(("head",), "missing"), (("base",), "new"), (BOTH, "unavailable")])
 @pytest.mark.parametrize("seed", range(6))
 def test_what_a_server_that_does_not_come_up_means_does_not_depend_on_the_draw(play, refused, kind, seed):
-    script = Script(same)
-    script.refused = refused
-    found = play(script, ONE, TWO, seed=seed)
+    found = play(Script(same, refused=refused), ONE, TWO, seed=seed)
     assert {c.kind for c in found.values()} == {kind}
 
 
 @pytest.mark.parametrize("of_base", ["unavailable", "error"])
 def test_what_neither_side_can_run_is_not_missing(play, of_base):
-    script = Script(same)
-    script.faults = {("head", 2): ("built", "unavailable", "no GPU"), ("base", 2): ("built", of_base, "none here")}
+    script = Script(
+        same, faults={("head", 2): ("built", "unavailable", "no GPU"), ("base", 2): ("built", of_base, "none here")}
+    )
     found = play(script, ONE, TWO)
     assert (found[ONE].kind, found[TWO].kind) == ("unchanged", "unavailable")
     assert found[TWO].note == "the head cannot run it: no GPU"
-
-
-@pytest.mark.parametrize(("names", "kind"), [(("head",), "missing"), (("base",), "new"), (BOTH, "failed")])
-def test_a_model_that_one_side_lacks(play, names, kind):
-    """What neither side has is the user's mistake, and no reason to skip its test."""
-    script = Script(same)
-    script.faults = {(name, 2): ("built", "error", "there is no module 'mine'", "lacking") for name in names}
-    found = play(script, ONE, TWO)
-    assert (found[ONE].kind, found[TWO].kind) == ("unchanged", kind)
-    assert "there is no module 'mine'" in found[TWO].note
 
 
 @pytest.mark.parametrize(("names", "kind"), [(("head",), "missing"), (BOTH, "incomparable")])
@@ -801,7 +750,7 @@ def test_what_both_sides_have_run_is_never_skipped(play, names, kind):
         ("built", "unavailable", "the GPU is lost"),
     ],
 )
-def test_a_base_that_falls_while_it_is_confirmed_is_no_crash_and_no_pass(play, fault):
+def test_a_base_that_falls_while_it_is_confirmed_is_no_crash_and_no_pass(play, monkeypatch, fault):
     script = Script(slower(1.05, 1, 2))
     rounds = Counter()
     real = ScriptedPartner.send
@@ -813,11 +762,8 @@ def test_a_base_that_falls_while_it_is_confirmed_is_no_crash_and_no_pass(play, f
                 script.faults["base", 2] = fault
         real(self, message)
 
-    ScriptedPartner.send = send
-    try:
-        found = play(script, ONE, TWO)
-    finally:
-        ScriptedPartner.send = real
+    monkeypatch.setattr(ScriptedPartner, "send", send)
+    found = play(script, ONE, TWO)
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "incomparable")
 
 
@@ -857,44 +803,52 @@ def test_a_peak_that_a_confirming_process_hides_is_not_judged_and_the_others_are
     assert "peak_memory" not in comparison.verdicts
 
 
-def pair(difference, digest="one", sources="s"):
-    """A pair that took a second; `digest` and `sources` are head's."""
+def pair(difference, digest="one", sources="s", seconds=1.0):
+    """A pair that took so long; `digest` and `sources` are head's."""
     told = {"base": ("one", "s"), "head": (digest, sources)}
     described = {
         side: {"program": {"form": "operators", "digest": program, "operators": {}}, "sources": modules}
         for side, (program, modules) in told.items()
     }
     values = {"base": {"latency": 0.002}, "head": {"latency": 0.5}}
-    return Pair({"latency": difference}, {side: [0.1] for side in BOTH}, values, described, 0.0, 1.0)
+    return Pair({"latency": difference}, {side: [0.1] for side in BOTH}, values, described, 0.0, seconds)
 
 
 def decided(differences, digest="one", sources="s"):
     """What becomes of a workload in pairs of these differences; after the last one the run is ended."""
     drawn = iter(differences)
-    duet = Duet({ONE: {"latency": Threshold(0.02)}})
+    duet = Duet({ONE: LIMIT})
     with contextlib.suppress(StopIteration):
         duet.play(lambda asked, arrived: [arrived(each, pair(next(drawn), digest, sources)) for each in asked])
     return duet.comparisons()[ONE]
 
 
 @pytest.mark.parametrize(
-    ("later", "pairs", "kind"), [([0.001, -0.001, 0.002, 0.0], 7, "unchanged"), ([0.06, -0.06] * 2, 8, "inconclusive")]
+    ("differences", "kind", "screened", "replicates"),
+    [
+        ([0.0] * 3, "unchanged", 3, "3 pairs, no suspect"),
+        ([0.03] * 3 + [0.0] * 4, "unchanged", 3, "4 pairs, cleared"),
+        ([0.05] * 30, "regressed", 3, "8 pairs, confirmed"),
+        ([0.1, -0.1, 0.3] + [0.065, -0.02] * 33, "inconclusive", 4, "64 pairs, the most"),
+        ([0.1, -0.1, 0.3] + [0.26, -0.2] * 33, "inconclusive", 4, "12 pairs, more would not decide"),
+        ([0.05] * 5, "inconclusive", 3, "2 pairs, the time was over"),
+        # What is no suspect and scatters is played on until it is cleared, and no further.
+        ([0.06, -0.06, 0.0, 0.001, 0.001, -0.001, 0.002, 0.0, 9.0], "unchanged", 7, "7 pairs, no suspect"),
+        ([0.06, -0.06, 0.0, 0.001] + [0.06, -0.06] * 2 + [9.0], "inconclusive", 8, "8 pairs, no suspect"),
+        # The first four scatter about 1 %, and all later ones say 5 %: more pairs make it a suspect.
+        ([0.01, 0.05, -0.03, 0.01] + [0.05] * 30, "regressed", 6, "8 pairs, confirmed"),
+        # Four fresh pairs whose estimate is zero, between -9 and +9 %, do not say that nothing changed.
+        ([0.03] * 3 + [0.09, -0.09] + [0.001, -0.001] * 9, "unchanged", 3, "11 pairs, cleared"),
+    ],
 )
-def test_what_is_no_suspect_and_scatters_is_played_on_until_it_is_cleared(later, pairs, kind):
-    found = decided([0.06, -0.06, 0.0, 0.001, *later, 9.0])
-    assert (found.kind, len(found.screening), found.confirmation) == (kind, pairs, [])
-
-
-def test_what_more_pairs_make_a_suspect_is_confirmed():
-    """The first four scatter about 1 %, and all later ones say 5 %."""
-    found = decided([0.01, 0.05, -0.03, 0.01] + [0.05] * 30)
-    assert (found.kind, found.verdicts["latency"].ended) == ("regressed", "confirmed")
-    assert 4 < len(found.screening) <= 8
+def test_a_row_says_how_many_pairs_were_played_and_why_no_further_one(differences, kind, screened, replicates):
+    found = decided(differences)
+    (finding,) = outcome("base", "head", [found], 1.0).findings
+    assert (found.kind, len(found.screening), finding.replicates) == (kind, screened, replicates)
 
 
 def test_a_suspect_is_never_unchanged_when_the_run_ends_before_its_first_fresh_pair():
     """It ends while another benchmark is still screened."""
-    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
     scattered = iter([0.05, -0.05, 0.0])
 
     def playing(asked, arrived):
@@ -903,17 +857,9 @@ def test_a_suspect_is_never_unchanged_when_the_run_ends_before_its_first_fresh_p
         arrived(ONE, pair(0.1))
         arrived(TWO, pair(next(scattered)))
 
-    with pytest.raises(KeyboardInterrupt):
-        duet.play(playing)
-    assert [len(each.pairs) for each in duet.comparisons().values()] == [3, 3]
-    assert {each.verdicts["latency"].ended for each in duet.comparisons().values()} == {"the time was over"}
-    assert {each.kind for each in duet.comparisons().values()} == {"inconclusive"}
-
-
-def test_a_suspect_is_not_cleared_by_pairs_that_scatter():
-    """Four fresh pairs whose estimate is zero, between -9 and +9 %, do not say that nothing changed."""
-    found = decided([0.03] * 3 + [0.09, -0.09] + [0.001, -0.001] * 9)
-    assert (found.kind, len(found.confirmation)) == ("unchanged", 11)
+    found = ended(playing).values()
+    assert [(each.kind, len(each.pairs)) for each in found] == [("inconclusive", 3)] * 2
+    assert {each.verdicts["latency"].ended for each in found} == {"the time was over"}
 
 
 def of_two_metrics(cpu_time, disturbed=""):
@@ -950,140 +896,111 @@ def test_a_confirmed_regression_stands_where_another_metric_cannot_be_decided(co
     assert (row.kind, row.metric, row.note) == ("regressed", "latency", found.note)
 
 
-def timed(seconds, changed, slower, workloads):
-    """The kinds of verdicts after so many seconds of pairs that take one each."""
-    clock = [0]
+def timed(seconds, play, workloads=(ONE, TWO)):
+    """A duet over so many seconds of the pairs that `play(workload)` returns, and how many it has spent."""
+    duet, spent = Duet(dict.fromkeys(workloads, LIMIT)), [0.0]
 
     def playing(asked, arrived):
         for workload in asked:
-            clock[0] += 1
-            arrived(workload, pair(0.3 if workload in slower else 0.0, "another" if workload in changed else "one"))
+            new = play(workload)
+            spent[0] += new.seconds
+            arrived(workload, new)
 
-    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in workloads})
-    duet.play(playing, left=lambda: seconds - clock[0])
-    assert clock[0] <= max(seconds, len(workloads))
+    duet.play(playing, left=lambda: seconds - spent[0])
+    return duet, spent[0]
+
+
+@pytest.mark.parametrize(("minutes", "known"), [(0.01, (1, 1)), (0.5, (3, 5)), (1e6, None)])
+def test_what_has_no_time_left_stays_undecided(minutes, known):
+    """Each workload has a first pair; the suspect, of which a pair takes 5 s, gets what is left."""
+    duet, spent = timed(60 * minutes, lambda of: pair(0.021, seconds=5.0) if of == TWO else pair(0.0))
+    one, two = duet.comparisons().values()
+    assert spent <= max(6, 60 * minutes)
+    assert not known or (len(one.pairs), len(two.pairs)) == known
+    assert two.verdicts["latency"].note.endswith("go on with --fwbench-resume") is bool(known)
+
+
+def kinds(seconds, changed, slower, workloads):
+    """The kinds of verdicts after so many seconds of pairs that take one each."""
+    duet, spent = timed(
+        seconds, lambda of: pair(0.3 if of in slower else 0.0, "another" if of in changed else "one"), workloads
+    )
+    assert spent <= max(seconds, len(workloads))
     return [comparison.kind for comparison in duet.comparisons().values()]
 
 
 def test_with_little_time_a_changed_program_comes_first_and_needs_six_pairs():
     """The next one then has the nine fresh pairs that decide one of two suspects."""
-    assert timed(6, [TWO], [ONE, TWO], [ONE, TWO]) == ["inconclusive", "inconclusive"]
-    assert timed(6 + 3, [TWO], [ONE, TWO], [ONE, TWO]) == ["inconclusive", "regressed"]
-    assert timed(6 + 3 + 9, [TWO], [ONE, TWO], [ONE, TWO]) == ["regressed", "regressed"]
+    assert kinds(6, [TWO], [ONE, TWO], [ONE, TWO]) == ["inconclusive", "inconclusive"]
+    assert kinds(6 + 3, [TWO], [ONE, TWO], [ONE, TWO]) == ["inconclusive", "regressed"]
+    assert kinds(6 + 3 + 9, [TWO], [ONE, TWO], [ONE, TWO]) == ["regressed", "regressed"]
 
 
-@pytest.mark.parametrize(("minutes", "least"), [(1, 3), (2, 12)])
-@pytest.mark.parametrize("changes", [True, False])
-def test_the_minutes_decide_as_many_benchmarks_as_they_can(minutes, least, changes):
+@pytest.mark.parametrize(("seconds", "unchanged", "changed"), [(32, 0, 3), (96, 3, 8)])
+def test_the_minutes_decide_as_many_benchmarks_as_they_can(seconds, unchanged, changed):
     """Half of 16 benchmarks are slower; spread over all of them, the first minutes' 32 or 48 pairs decide none."""
     suite = [Workload("torch", "mlp", batch_size=size) for size in range(1, 17)]
-    kinds = timed((32, 96)[minutes - 1], suite[:8] if changes else [], suite[:8], suite)
-    if changes:
-        assert kinds[:8].count("regressed") >= min(least, 8)
-        assert "regressed" not in kinds[8:]
-    else:
-        assert kinds.count("regressed") >= (0, 3)[minutes - 1]
+    found = kinds(seconds, suite[:8], suite[:8], suite)
+    assert found[:8].count("regressed") >= changed
+    assert "regressed" not in found[8:]
+    assert kinds(seconds, [], suite[:8], suite).count("regressed") >= unchanged
 
 
 def test_a_benchmark_that_had_to_wait_is_screened_when_others_needed_less_time():
     """Eight pairs are reserved for a suspect; it is cleared after four."""
     drawn = iter([0.05] * 3 + [0.0] * 30)
-    clock = [0.0]
-
-    def playing(asked, arrived):
-        for workload in asked:
-            difference, seconds = (next(drawn), 1.0) if workload == ONE else (0.0, 2.0)
-            clock[0] += seconds
-            arrived(workload, dataclasses.replace(pair(difference), seconds=seconds))
-
-    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
-    duet.play(playing, left=lambda: 16 - clock[0])
-    assert [len(duet.screening[workload]) for workload in (ONE, TWO)] == [3, 3]
+    duet, _ = timed(16, lambda of: pair(next(drawn)) if of == ONE else pair(0.0, seconds=2.0))
+    assert [len(pairs) for pairs in duet.screening.values()] == [3, 3]
 
 
 def test_a_first_pair_that_took_long_does_not_end_a_workload():
     """Files are cold and nothing is compiled: the first pairs take 25 s and 10 s, and all others 2 s."""
-    clock = [0]
-
-    def playing(asked, arrived):
-        for workload in asked:
-            seconds = 2 if duet.screening[workload] else {ONE: 25, TWO: 10}[workload]
-            clock[0] += seconds
-            arrived(workload, dataclasses.replace(pair(0.0, "one"), seconds=seconds))
-
-    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
-    duet.play(playing, left=lambda: 50 - clock[0])
+    first = {ONE: 25.0, TWO: 10.0}
+    duet, _ = timed(50, lambda of: pair(0.0, seconds=first.pop(of, 2.0)))
     assert [len(pairs) for pairs in duet.screening.values()] == [3, 3]
 
 
 def test_a_program_of_two_speeds_does_not_take_the_time_of_others():
     """The other's slowdown shows in its fifth pair only, and needs eleven more when the first one has had its own."""
     drawn = {ONE: itertools.cycle([0.26, 0.26, 0.0, -0.26, 0.26]), TWO: iter([-0.05, 0.05, 0.0, 0.0, *[0.05] * 30])}
-    clock = [0]
-
-    def playing(asked, arrived):
-        for workload in asked:
-            clock[0] += 1
-            arrived(workload, pair(next(drawn[workload])))
-
-    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
-    duet.play(playing, left=lambda: 40 - clock[0])
-    kinds = {workload: comparison.kind for workload, comparison in duet.comparisons().items()}
-    assert kinds == {ONE: "inconclusive", TWO: "regressed"}
+    duet, spent = timed(40, lambda of: pair(next(drawn[of])))
+    assert {of: each.kind for of, each in duet.comparisons().items()} == {ONE: "inconclusive", TWO: "regressed"}
     # What is left is the first one's.
-    assert clock[0] == 40
+    assert spent == 40
 
 
 def test_pairs_of_a_journal_may_say_that_they_took_no_time():
-    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
+    duet = Duet(dict.fromkeys((ONE, TWO), LIMIT))
     for workload in (ONE, ONE, TWO):
-        duet.take("screening", workload, dataclasses.replace(pair(0.0, "one"), seconds=0.0))
-    duet.play(lambda asked, arrived: [arrived(workload, pair(0.0, "one")) for workload in asked], left=lambda: 1.0)
+        duet.take("screening", workload, pair(0.0, seconds=0.0))
+    duet.play(lambda asked, arrived: [arrived(workload, pair(0.0)) for workload in asked], left=lambda: 1.0)
     assert [len(pairs) for pairs in duet.screening.values()] == [3, 3]
 
 
-@pytest.mark.parametrize(("digest", "kind"), [("one", "unchanged"), ("another", "regressed")])
-def test_a_changed_program_fails_where_its_interval_leaves_out_zero_and_holds_the_threshold(digest, kind):
+@pytest.mark.parametrize(
+    ("differences", "same", "changed", "ended"),
+    [
+        ([0.025] * 3 + [0.014, 0.023] * 8, "unchanged", "regressed", "cleared"),
+        ([0.05] * (3 + 6), "inconclusive", "regressed", "the time was over"),
+        # Not where it is surely within the threshold, may be as fast, or is faster.
+        ([0.005, 0.006, 0.007], "unchanged", "unchanged", "no suspect"),
+        ([0.025] * 3 + [-0.01, 0.03] * 8, "unchanged", "unchanged", "cleared"),
+        ([-0.05] * (3 + 6), "inconclusive", "inconclusive", "the time was over"),
+    ],
+)
+def test_a_changed_program_fails_where_its_interval_leaves_out_zero_and_holds_the_threshold(
+    differences, same, changed, ended
+):
     """Unchanged code, whose false alarms are bounded, has the same program."""
-    found = decided([0.025] * 3 + [0.014, 0.023] * 8, digest)
-    verdict = found.verdicts["latency"]
-    assert (found.kind, verdict.ended, verdict.pairs) == (kind, "cleared", 16)
-    low, high = verdict.interval
-    assert 1 < low < 1.02 < high
-
-
-@pytest.mark.parametrize(("digest", "kind"), [("one", "inconclusive"), ("another", "regressed")])
-def test_so_it_does_where_the_run_was_ended(digest, kind):
-    found = decided([0.05] * (3 + 6), digest)
-    assert (found.kind, found.verdicts["latency"].ended) == (kind, "the time was over")
-
-
-@pytest.mark.parametrize("differences", [[0.005, 0.006, 0.007], [0.025] * 3 + [-0.01, 0.03] * 8, [-0.05] * (3 + 6)])
-def test_a_changed_program_is_no_fault_of_its_own(differences):
-    """Where it is surely within the threshold, may be as fast, or is faster."""
-    assert decided(differences, "another").kind != "regressed"
+    found = [decided(differences, digest) for digest in ("one", "another")]
+    assert [each.kind for each in found] == [same, changed]
+    assert {each.verdicts["latency"].ended for each in found} == {ended}
 
 
 def test_base_head_and_change_are_of_one_kind():
     (finding,) = outcome("base", "head", [decided([0.01] * 3)], 1.0).findings
     assert finding.base == 0.002
     assert finding.head / finding.base == pytest.approx(finding.verdict.ratio) == pytest.approx(1.01, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("differences", "ended"),
-    [
-        ([0.0] * 3, "3 pairs, no suspect"),
-        ([0.03] * 3 + [0.0] * 4, "4 pairs, cleared"),
-        ([0.05] * 30, "8 pairs, confirmed"),
-        ([0.1, -0.1, 0.3] + [0.065, -0.02] * 33, "64 pairs, the most"),
-        ([0.1, -0.1, 0.3] + [0.26, -0.2] * 33, "12 pairs, more would not decide"),
-        ([0.05] * 5, "2 pairs, the time was over"),
-    ],
-)
-def test_a_row_says_why_no_further_pair_was_played(differences, ended):
-    (finding,) = outcome("base", "head", [decided(differences)], 1.0).findings
-    assert finding.replicates == ended
 
 
 @pytest.mark.parametrize(("digest", "sources", "alike"), [("one", "s", True), ("one", "t", False), ("two", "s", False)])

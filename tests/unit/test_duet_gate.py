@@ -7,7 +7,6 @@ import json
 import math
 import shutil
 import signal
-import subprocess
 
 import pytest
 
@@ -23,7 +22,7 @@ from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.recorded import outputs
 from tests.unit.shared import ONE_PAIR
-from tests.unit.suites import benchmarks, in_process
+from tests.unit.suites import benchmarks, commit, git, in_process
 from tests.unit.suites import run as in_own_process
 
 SUITE = benchmarks("mlp", "torch")
@@ -110,31 +109,20 @@ def project(pytester, monkeypatch):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makeconftest('pytest_plugins = ["fwbench.plugin"]')
     pytester.makepyfile(test_suite=SUITE)
-    git(pytester, "init", "--quiet")
-    commit(pytester, ".")
+    commit(pytester.path)
     return pytester
 
 
 @pytest.fixture
 def with_fwbench(project):
     """A repository with a suite and fwbench itself, which its revision `before` has not yet."""
-    git(project, "tag", "before")
+    git(project.path, "tag", "before")
     shutil.copytree(PACKAGE, project.path / "fwbench")
     (project.path / ".gitignore").write_text("__pycache__\n")
     # None of the tests within fwbench.
     project.makeini("[pytest]\ntestpaths = test_suite.py\n")
-    commit(project, ".")
+    commit(project.path)
     return project
-
-
-def git(pytester, *arguments):
-    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-    subprocess.run(["git", *identity, "-C", str(pytester.path), *arguments], check=True)
-
-
-def commit(pytester, *paths):
-    git(pytester, "add", *paths)
-    git(pytester, "commit", "--quiet", "--message", "it")
 
 
 @pytest.fixture
@@ -195,19 +183,6 @@ def test_what_pairs_take_longer_for_is_measured_only_if_somebody_asks(run, given
         assert all(line.endswith("no RAPL") == (metric == "energy") for line in told)
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("unchanged", "no benchmark has it on both sides"),
-        ("incomparable", "no benchmark that it is asked of ran on both sides"),
-    ],
-)
-def test_why_a_metric_that_was_asked_for_was_not_compared_is_said(run, kind, reason):
-    result = run(dict.fromkeys((1, 2, 3), kind), "--fwbench-fail=warm_start:25%")
-    told = [line for line in result.outlines if "was not compared" in line]
-    assert told == [f"warm_start was not compared: {reason}"]
-
-
 def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_played(run, project, given, monkeypatch):
     comparisons = given.comparisons
 
@@ -256,11 +231,14 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     assert [workers, pairs] == [asked, asked]
 
 
+def notes(result):
+    return [line for line in result.outlines if line.startswith("torch-mlp-inference-b") and ": " in line]
+
+
 def test_changed_programs_are_told_first_and_fail_nothing(run):
     result = run({1: "inconclusive", "program": 3})
     assert result.ret == 0
-    notes = [line for line in result.outlines if line.startswith("torch-mlp-inference-b") and ": " in line]
-    assert notes[0].startswith("torch-mlp-inference-b3: with a changed program: ")
+    assert notes(result)[0].startswith("torch-mlp-inference-b3: with a changed program: ")
     result.stdout.fnmatch_lines(["3 benchmarks: 1 inconclusive, 2 unchanged; 1 with a changed program; *"])
 
 
@@ -269,20 +247,14 @@ def test_a_head_that_computes_something_else_is_told_first_and_fails_where_that_
     result = run({"program": 3, "computes": {2: 1.0025, 3: 1.000001}}, "--fwbench-summary=out.json", *option)
     assert result.ret == code
     result.assert_outcomes(passed=3)
-    notes = [line for line in result.outlines if line.startswith("torch-mlp-inference-b") and ": " in line]
-    assert notes[0] == ("torch-mlp-inference-b2: HEAD computes something else: outputs differ by 2.5e-03 (bound 4e-06)")
+    different = "torch-mlp-inference-b2: HEAD computes something else: outputs differ by 2.5e-03 (bound 4e-06)"
+    assert notes(result)[0] == different
     result.stdout.fnmatch_lines(["3 benchmarks: 3 unchanged; 1 computing something else; 1 with a changed program; *"])
-    kinds = {finding["benchmark"][-1]: finding["kind"] for finding in summary(project) if not finding["metric"]}
+    findings = json.loads((project.path / "out.json").read_text())["findings"]
+    kinds = {finding["benchmark"][-1]: finding["kind"] for finding in findings if not finding["metric"]}
     assert kinds == {"2": "different", "3": "program"}
-
-
-@pytest.mark.parametrize("option", [(), ("--fwbench-fail=different",)])
-def test_rounding_is_nothing_else(run, option):
+    # Rounding is nothing else.
     assert run({"computes": {1: 1.000002, 2: 0.999999}}, *option).ret == 0
-
-
-def summary(project):
-    return json.loads((project.path / "out.json").read_text())["findings"]
 
 
 @pytest.mark.parametrize("name", ["out.json", "out.md"])
@@ -335,22 +307,31 @@ def test_what_the_base_has_not_is_new_and_measured_as_usual(run, project):
     assert benchmark["extra_info"]["duet"]["kind"] == "new"
 
 
+WARM = ("--fwbench-fail=warm_start:25%",)
+
+
 @pytest.mark.parametrize(
-    ("kinds", "code", "line"),
+    ("kinds", "options", "code", "line"),
     [
-        ({1: "failed"}, 1, "torch-mlp-inference-b1: failed: the reason"),
-        ({1: "incomparable"}, 4, "torch-mlp-inference-b1: not comparable: the reason"),
-        ({1: "inconclusive"}, 0, "3 benchmarks: 1 inconclusive, 2 unchanged*"),
-        ({1: "improved"}, 0, "3 benchmarks: 1 improved, 2 unchanged*"),
-        ({1: "unavailable"}, 0, "2 benchmarks: 2 unchanged*"),
-        ({1: "unavailable", 2: "unavailable", 3: "unavailable"}, 4, "nothing was compared"),
-        ({1: "missing"}, 1, "torch-mlp-inference-b1: missing: the reason"),
-        ({1: "missing", 2: "missing", 3: "missing"}, 1, "3 benchmarks: 3 missing*"),
-        ({1: "new", 2: "new", 3: "new"}, 4, "3 benchmarks: 3 new*"),
+        ({1: "failed"}, (), 1, "torch-mlp-inference-b1: failed: the reason"),
+        ({1: "incomparable"}, (), 4, "torch-mlp-inference-b1: not comparable: the reason"),
+        ({1: "inconclusive"}, (), 0, "3 benchmarks: 1 inconclusive, 2 unchanged*"),
+        ({1: "inconclusive"}, ("--fwbench-fail=inconclusive",), 1, "3 benchmarks: 1 inconclusive, 2 unchanged*"),
+        ({1: "improved"}, ("--fwbench-fail=inconclusive",), 0, "3 benchmarks: 1 improved, 2 unchanged*"),
+        ({1: "unavailable"}, (), 0, "2 benchmarks: 2 unchanged*"),
+        ({1: "unavailable", 2: "unavailable", 3: "unavailable"}, (), 4, "nothing was compared"),
+        ({1: "missing"}, (), 1, "torch-mlp-inference-b1: missing: the reason"),
+        ({1: "missing", 2: "missing", 3: "missing"}, (), 1, "3 benchmarks: 3 missing*"),
+        ({1: "new", 2: "new", 3: "new"}, (), 4, "3 benchmarks: 3 new*"),
+        ({}, WARM, 0, "warm_start was not compared: no benchmark has it on both sides"),
+        (
+            *(dict.fromkeys((1, 2, 3), "incomparable"), WARM, 4),
+            "warm_start was not compared: no benchmark that it is asked of ran on both sides",
+        ),
     ],
 )
-def test_exit_codes(run, kinds, code, line):
-    result = run(kinds)
+def test_exit_codes(run, kinds, options, code, line):
+    result = run(kinds, *options)
     assert result.ret == code
     result.stdout.fnmatch_lines([line])
 
@@ -391,20 +372,24 @@ def on_the_second(mark):
 
 
 @pytest.mark.parametrize(
-    ("marker", "outcome"),
+    ("marker", "arguments", "outcome", "measured"),
     [
-        ("skip", "skipped"),
-        ("skipif(True, reason='known')", "skipped"),
-        ("xfail(run=False)", "xfailed"),
-        ("xfail(condition=True, reason='known', run=False)", "xfailed"),
+        ("skip", (), "skipped", False),
+        ("skipif(True, reason='known')", (), "skipped", False),
+        ("xfail(run=False)", (), "xfailed", False),
+        ("xfail(condition=True, reason='known', run=False)", (), "xfailed", False),
+        ("skipif(False, reason='known')", (), "failed", True),
+        ("skipif('False', reason='known')", (), "failed", True),
+        ("xfail(False, reason='known', run=False)", (), "failed", True),
+        ("xfail(run=False)", ("--runxfail",), "failed", True),
     ],
 )
-def test_a_test_that_does_not_run_is_not_measured(run, project, given, marker, outcome):
+def test_a_test_is_measured_if_it_runs(run, project, given, marker, arguments, outcome, measured):
     project.makepyfile(test_suite=on_the_second(marker))
-    result = run({2: "regressed"})
-    assert result.ret == 0
+    result = run({2: "regressed"}, *arguments)
+    assert result.ret == measured
     result.assert_outcomes(passed=2, **{outcome: 1})
-    assert [[*asked] for asked in given.asked] == [[1, 3]]
+    assert [[*asked] for asked in given.asked] == [[1, 2, 3] if measured else [1, 3]]
 
 
 def test_a_test_that_skips_itself_is_not_judged(run, project):
@@ -414,22 +399,6 @@ def test_a_test_that_skips_itself_is_not_judged(run, project):
     result = run({2: "regressed"})
     assert result.ret == 0
     result.stdout.fnmatch_lines(["2 benchmarks: 2 unchanged*"])
-
-
-@pytest.mark.parametrize(
-    ("marker", "arguments"),
-    [
-        ("skipif(False, reason='known')", ()),
-        ("skipif('False', reason='known')", ()),
-        ("xfail(False, reason='known', run=False)", ()),
-        ("xfail(run=False)", ("--runxfail",)),
-    ],
-)
-def test_a_test_that_runs_all_the_same_is_measured(run, project, given, marker, arguments):
-    project.makepyfile(test_suite=on_the_second(marker))
-    result = run({2: "regressed"}, *arguments)
-    assert result.ret == 1
-    assert [[*asked] for asked in given.asked] == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize(("others", "code"), [({}, 0), ({1: "incomparable"}, 4)])
@@ -527,26 +496,27 @@ def test_a_duet_that_was_ended_goes_on_with_its_pairs(project, playing):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda project: commit(project, "."), "commit * then, * now*; compared with something else then"),
-        (lambda project: project.makepyfile(test_suite=SUITE + "\n"), "other uncommitted changes*"),
+        (
+            lambda project, _: project.makepyfile(more="") and commit(project.path),
+            "nothing is taken from .benchmarks/journal/*: commit * then, * now*; compared with something else then",
+        ),
+        (
+            lambda project, _: project.makepyfile(more=""),
+            "nothing is taken from .benchmarks/journal/*: other uncommitted changes*",
+        ),
+        (
+            lambda _, patch: patch.setenv("MALLOC_ARENA_MAX", "1"),
+            "nothing is taken from *: MALLOC_ARENA_MAX not there then, 1 now",
+        ),
     ],
+    ids=["commit", "edit", "variable"],
 )
-def test_pairs_of_other_code_are_not_taken(project, playing, change, why):
-    in_duet(project)
-    project.makepyfile(more="")
-    playing.last = None
-    change(project)
-    result = in_duet(project, "--fwbench-resume")
-    result.stdout.fnmatch_lines([f"fwbench: nothing is taken from .benchmarks/journal/*: {why}"])
-    assert playing.played == 4 + 9
-
-
-def test_pairs_under_other_variables_are_not_taken(project, playing, monkeypatch):
+def test_pairs_of_other_code_or_under_other_variables_are_not_taken(project, playing, monkeypatch, change, why):
     in_duet(project)
     playing.last = None
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    change(project, monkeypatch)
     result = in_duet(project, "--fwbench-resume")
-    result.stdout.fnmatch_lines(["fwbench: nothing is taken from *: MALLOC_ARENA_MAX not there then, 1 now"])
+    result.stdout.fnmatch_lines([f"fwbench: {why}"])
     assert playing.played == 4 + 9
 
 
@@ -570,11 +540,11 @@ def test_a_duet_without_a_journal_begins_anew_and_says_so(project, playing):
 
 def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, project):
     """A filter of large files that is not installed."""
-    git(project, "config", "filter.large.required", "true")
-    git(project, "config", "filter.large.clean", "cat")
-    git(project, "config", "filter.large.smudge", "no-such-program")
+    git(project.path, "config", "filter.large.required", "true")
+    git(project.path, "config", "filter.large.clean", "cat")
+    git(project.path, "config", "filter.large.smudge", "no-such-program")
     (project.path / ".gitattributes").write_text("test_suite.py filter=large\n")
-    commit(project, ".gitattributes")
+    commit(project.path, ".gitattributes")
     result = run({})
     assert result.ret == 4
     result.stdout.fnmatch_lines(["*HEAD (*) could not be checked out in *: *smudge filter large failed*"])
@@ -637,9 +607,3 @@ def test_a_real_duet_with_a_revision(without_gpu, with_fwbench):
     # Two turns at each of the four placings; how many rounds a turn has depends on the machine's speed.
     assert benchmark["stats"]["rounds"] >= 2 * 4
     assert not (with_fwbench.path / ".git" / "worktrees").exists()
-
-
-@pytest.mark.parametrize(("option", "code"), [((), 0), (("--fwbench-fail=inconclusive",), 1)])
-def test_what_is_not_decided_fails_where_that_is_asked(run, option, code):
-    assert run({1: "inconclusive"}, *option).ret == code
-    assert run({1: "improved"}, *option).ret == 0

@@ -1,4 +1,5 @@
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.worker.process.run import Measuring
 from tests.unit.fakes import FakeData, FakeFramework, FakeTrainer
+from tests.unit.test_meters import make_rapl
 
 SIZES = {"train": 40, "validation": 15, "test": 5}
 BATCH = 10
@@ -99,15 +101,12 @@ def test_a_loss_that_is_no_number_ends_the_training(fit, loss):
 
 def test_a_counter_that_wraps_several_times_within_an_epoch_misses_nothing(clock, tmp_path):
     """10 W for 400 s, on a counter that starts again after 300 J."""
-    package = tmp_path / "intel-rapl:0"
-    package.mkdir()
-    for name, text in (("name", "package-0"), ("max_energy_range_uj", "299999999"), ("energy_uj", "0")):
-        (package / name).write_text(text)
+    make_rapl(tmp_path, [0], wrap=299_999_999)
 
     class Drawing(FakeTrainer):
         def wait(self):
             super().wait()
-            (package / "energy_uj").write_text(str(int(clock.now * 10e6) % 300_000_000))
+            make_rapl(tmp_path, [int(clock.now * 10e6) % 300_000_000], wrap=299_999_999)
 
     epochs = Epochs(Drawing(clock, 10.0), FakeData(clock, {"train": 400}), BATCH, clock, counter("cpu", tmp_path))
     epochs.run()
@@ -139,37 +138,33 @@ def test_single_numbers_are_medians_of_the_epochs_after_the_first():
     assert found["epoch_energy"] is None
 
 
-class Joules:
-    name, fault = "a counter", ""
+def energy(*joules, seconds=0.3, period=0.1, fault=""):
+    """What is said of the energy of epochs that took so long and drew so much."""
+    epochs = [dataclasses.replace(EPOCH, seconds=seconds, energy=each) for each in joules]
+    meter = SimpleNamespace(name="a counter", fault=fault)
+    return fitting(epochs, None, meter, Metric(period, "polled"))["epoch_energy"]
 
 
-def test_the_energy_of_short_epochs_is_their_mean():
-    """A counter that moves every 100 ms stands still during most of them."""
-    epochs = [dataclasses.replace(EPOCH, seconds=0.3, energy=joules) for joules in (50.0, 0.0, 0.0, 0.0, 8.0)]
-    energy = fitting(epochs, None, Joules(), PERIOD)["epoch_energy"]
-    assert energy.value == 2.0
-    assert "mean of the 4 epochs" in energy.source
+@pytest.mark.parametrize(
+    ("joules", "options", "value", "said"),
+    [
+        # A counter that moves every 100 ms stands still during most short epochs: their mean counts.
+        ([50.0, 0.0, 0.0, 0.0, 8.0], {}, 2.0, "mean of the 4 epochs"),
+        ([0.0] * 4, {}, None, "0.9 s"),
+        # A slower counter asks for more of the very epochs that are enough for one that moves every 100 ms.
+        ([2.0] * 4, {"seconds": 0.5}, 2.0, "mean of the 3 epochs"),
+        ([2.0] * 4, {"seconds": 0.5, "period": 0.2}, None, "every 200 ms: at least 2 s"),
+        ([2.0], {"seconds": 0.5}, None, "one epoch"),
+    ],
+)
+def test_the_energy_of_epochs_is_their_mean_if_the_counter_resolves_all_of_them(joules, options, value, said):
+    found = energy(*joules, **options)
+    assert (found.value, said in (found.reason or found.source)) == (value, True), found
 
 
 def test_a_counter_that_fails_while_it_trains_tells_no_energy_and_its_reason():
-    lost = Joules()
-    lost.fault = "could not be read (GPU is lost)"
-    energy = fitting([dataclasses.replace(EPOCH, seconds=9.0, energy=50.0)] * 4, None, lost, PERIOD)["epoch_energy"]
-    assert (energy.value, energy.reason) == (None, lost.fault)
-
-
-def test_epochs_too_short_for_the_counter_have_no_energy():
-    epochs = [dataclasses.replace(EPOCH, seconds=0.3, energy=0.0)] * 4
-    energy = fitting(epochs, None, Joules(), PERIOD)["epoch_energy"]
-    assert energy.value is None
-    assert "0.9 s" in energy.reason
-    # A slower counter asks for more of the very epochs that are enough for one that moves every 100 ms.
-    epochs = [dataclasses.replace(EPOCH, seconds=0.5, energy=2.0)] * 4
-    assert fitting(epochs, None, Joules(), PERIOD)["epoch_energy"].value == 2.0
-    slow = fitting(epochs, None, Joules(), Metric(0.2, "polled"))["epoch_energy"]
-    assert "every 200 ms: at least 2 s" in slow.reason
-    epochs = epochs[:1]
-    assert "one epoch" in fitting(epochs[:1], None, Joules(), PERIOD)["epoch_energy"].reason
+    found = energy(*[50.0] * 4, seconds=9.0, fault="could not be read (GPU is lost)")
+    assert (found.value, found.reason) == (None, "could not be read (GPU is lost)")
 
 
 @pytest.mark.parametrize(("seconds", "energy"), [(0.06, None), (0.9, None), (1.5, 12.5)])

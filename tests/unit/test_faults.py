@@ -5,6 +5,7 @@ The table in docs/reliability.md names each of these tests.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from pytest_benchmark.storage.file import FileStorage
@@ -35,9 +37,9 @@ from fwbench.models.inputs import normal
 from fwbench.models.project import Project
 from fwbench.parity.store import Key, Proved
 from fwbench.plugin.saving import take_over
-from fwbench.record import files, journal, lanes
+from fwbench.record import files, journal
 from fwbench.record.journal import Journal
-from fwbench.record.lanes import LANES, Lane
+from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.reading import PROOFS, read
 from fwbench.record.workload import Workload
@@ -54,7 +56,7 @@ from tests.unit import processes
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import alive, as_in_a_terminal, children, descendants, gone, grandchildren, started_with
 from tests.unit.shared import ALONE, UNTIMED
-from tests.unit.suites import benchmarks
+from tests.unit.suites import benchmarks, commit
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
 
@@ -62,6 +64,7 @@ PAGE = PACKAGE.parent / "docs" / "reliability.md"
 PLAIN = Path(__file__).parent / "plain"
 # Growing deadlines, in seconds: the first is enough, but for a machine that is busy otherwise.
 DEADLINES = (0.5, 4.0, 30.0)
+PROTOCOL = dataclasses.replace(UNTIMED, deadline=60.0)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
 
@@ -96,14 +99,14 @@ def folder(tmp_path, monkeypatch):
 class Harness:
     """Workers that measure networks of tests/unit/plain/faults.py."""
 
-    def __init__(self, comes):
+    def __init__(self, comes, pythons=None, **options):
         self.comes = comes
         self.project = Project(comes.parent, ())
-        self.workers = Workers(machine(), "cpu", {}, self.project)
+        self.workers = Workers(machine(), "cpu", pythons or {}, self.project, **options)
         # The processes of the last measurement, as they were at each of its stages.
         self.pids = set()
 
-    def measure(self, fault, deadline=60.0, at=None, devices=1):
+    def measure(self, fault, at=None, protocol=PROTOCOL, **fields):
         """What comes of a network, `at` being called at each stage."""
         self.pids.clear()
         self.comes.unlink(missing_ok=True)
@@ -115,14 +118,13 @@ class Harness:
             if at:
                 at(stage)
 
-        protocol = dataclasses.replace(UNTIMED, deadline=deadline)
-        workload = Workload(LANE.name, fault, batch_size=devices, devices=devices)
+        workload = Workload(LANE.name, fault, **{"batch_size": fields.get("devices", 1), **fields})
         return self.workers.measure(workload, protocol, tell)
 
-    def failure(self, fault, told="", deadlines=DEADLINES, at=None, devices=1):
+    def failure(self, fault, told="", deadlines=DEADLINES, **options):
         """How a network that does not come back fails, once it has come to its fault in time, so that this is told."""
         for deadline in deadlines:
-            failure = self.measure(fault, deadline, at, devices).failure
+            failure = self.measure(fault, protocol=dataclasses.replace(PROTOCOL, deadline=deadline), **options).failure
             if self.comes.exists() and told in failure.message:
                 break
         return failure
@@ -170,12 +172,24 @@ def comes(process):
 
 
 @pytest.fixture
-def harness(folder, tmp_path):
-    made = Harness(tmp_path / "comes")
-    yield made
-    made.workers.close()
+def harnesses(folder, tmp_path):
+    """Makes harnesses, which leave no file and no process."""
+    made = []
+
+    def make(*arguments, **options):
+        made.append(Harness(tmp_path / "comes", *arguments, **options))
+        return made[-1]
+
+    yield make
+    for harness in made:
+        harness.workers.close()
     assert list(folder.iterdir()) == []
     assert gone(of_this_test())
+
+
+@pytest.fixture
+def harness(harnesses):
+    return harnesses()
 
 
 # A worker that does not come back
@@ -518,16 +532,6 @@ class Suite:
         (path / "test_suite.py").write_text(SUITE)
         (path / ".gitignore").write_text("__pycache__\n.benchmarks\n")
 
-    def git(self, *arguments):
-        identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-        command = ["git", *identity, "-C", str(self.path), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    def commit(self):
-        self.git("init", "--quiet")
-        self.git("add", ".")
-        self.git("commit", "--quiet", "--message", "it")
-
     @contextlib.contextmanager
     def running(self, *options, module="pytest"):
         """A run that has come to its fault, and all processes that it has started."""
@@ -548,6 +552,14 @@ class Suite:
             finally:
                 process.kill()
                 assert gone(pids)
+
+    def ended(self, number, *options, **how):
+        """The exit code of a run that gets a signal at its fault, and what it says; no process of it is left."""
+        with self.running(*options, **how) as (process, pids):
+            os.killpg(process.pid, number)
+            said, _ = process.communicate(timeout=30)
+            assert gone(pids)
+        return process.returncode, said
 
     @property
     def records(self):
@@ -576,11 +588,8 @@ FAST = (
     ],
 )
 def test_a_run_that_is_interrupted_ends_in_order(suite, folder, number, told):
-    with suite.running(*FAST, "--benchmark-json=run.json") as (process, pids):
-        os.killpg(process.pid, number)
-        said, _ = process.communicate(timeout=30)
-        assert gone(pids)
-    assert process.returncode == 2
+    code, said = suite.ended(number, *FAST, "--benchmark-json=run.json")
+    assert code == 2
     assert told in said
     assert "1 passed" in said
     assert "fwbench: quick profile on" in said
@@ -639,7 +648,7 @@ def test_nothing_but_files_outlives_a_killed_run_and_the_next_removes_them(suite
 
 
 def test_a_side_of_a_duet_that_hangs_is_told_with_where_it_was(suite, folder):
-    suite.commit()
+    commit(suite.path)
     project = Project(suite.path, (suite.path,))
     workload = Workload(LANE.name, "Hangs")
     with sides("HEAD", project, {}) as both:
@@ -658,19 +667,15 @@ def test_a_side_of_a_duet_that_hangs_is_told_with_where_it_was(suite, folder):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_duet_that_is_interrupted_leaves_neither_process_nor_checkout(suite, folder, number):
-    suite.commit()
-    with suite.running(*FAST, "--fwbench-against=HEAD", "-k", "test_2") as (process, pids):
-        os.killpg(process.pid, number)
-        process.communicate(timeout=30)
-        assert gone(pids)
-    assert process.returncode == 2
+    commit(suite.path)
+    assert suite.ended(number, *FAST, "--fwbench-against=HEAD", "-k", "test_2")[0] == 2
     assert not (suite.path / ".git" / "worktrees").exists()
     assert list(folder.iterdir()) == []
 
 
 def test_the_checkout_of_a_killed_duet_goes_with_the_next_run(suite, folder):
     """The repository never knew it."""
-    suite.commit()
+    commit(suite.path)
     with suite.running(*FAST, "--fwbench-against=HEAD", "-k", "test_2") as (process, pids):
         process.kill()
         process.wait()
@@ -759,11 +764,8 @@ with multiprocessing.get_context("fork").Pool(8) as pool:
 )
 def test_fwbench_prove_that_is_interrupted_is_one_sentence(suite, number, code, told):
     (suite.path / "conftest.py").write_text("import faults\n\nfaults.hang()\n")
-    with suite.running("prove", module="fwbench") as (process, pids):
-        os.killpg(process.pid, number)
-        said, _ = process.communicate(timeout=30)
-        assert gone(pids)
-    assert (process.returncode, said.split("\n")) == (code, ["", told, ""])
+    ended, said = suite.ended(number, "prove", module="fwbench")
+    assert (ended, said.split("\n")) == (code, ["", told, ""])
 
 
 def test_a_proof_that_is_interrupted_leaves_no_process(folder, tmp_path, monkeypatch):
@@ -829,138 +831,71 @@ def test_the_page_names_these_tests():
     assert here <= set(re.findall(r"`(test_\w+)`", PAGE.read_text(encoding="utf-8")))
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="limits memory and reads /proc")
-
 # Memory
-
-GREEDY = """
-import os
-from pathlib import Path
-
-import numpy as np
-
-from fwbench.frameworks.noop.adapter import Empty, Noop
-
-
-class Greedy(Empty):
-    def __init__(self, batch):
-        super().__init__()
-        self.batch = batch
-        with Path(__file__).with_name("processes").open("a") as processes:
-            print(os.getpid(), file=processes)
-
-    def step(self):
-        if self.batch == 7:
-            # As C++ ends a process in which nothing catches it.
-            os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\\n")
-            os.abort()
-        # 64 MiB a sample, of which no page is ever touched.
-        np.empty(self.batch << 26, np.uint8)
-
-    def output(self):
-        return np.zeros((self.batch, 1), np.float32)
-
-
-class Framework(Noop):
-    def unavailable(self, workload, model):
-        return None
-
-    def build(self, workload, model, weights, horizon=0):
-        return Greedy(workload.batch_size)
-
-
-FRAMEWORK = Framework()
-"""
 
 
 @pytest.fixture
-def greedy(tmp_path, monkeypatch):
-    """Makes workers of a lane whose calls ask for 64 MiB a sample, in processes that get 2 GiB of address space."""
-    (tmp_path / "greedy_lane.py").write_text(GREEDY)
+def greedy(harnesses, tmp_path):
+    """Makes harnesses whose processes get 2 GiB of address space."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nulimit -v 2097152\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    lane = Lane(
-        name="greedy", framework="greedy", title="greedy", adapter="greedy_lane:FRAMEWORK", distributions=("numpy",)
-    )
-    monkeypatch.setitem(lanes.OWN, "greedy", lane)
-    project = Project(tmp_path, (tmp_path,))
-    project.add([Model("net", greedy="greedy_lane:Greedy", inputs=normal(1))])
-    made = []
-
-    def make(**options):
-        made.append(Workers(machine(), "cpu", {"greedy": str(python)}, project, **options))
-        return made[-1]
-
-    yield make
-    for workers in made:
-        workers.close()
+    return functools.partial(harnesses, {LANE.name: str(python)})
 
 
-def asked(batch, **fields):
-    return Workload("greedy", "net", batch_size=batch, **fields)
-
-
-@linux
-def test_memory_that_runs_out_costs_its_own_benchmark_alone(greedy, protocol):
-    workers = greedy()
-    failure = workers.measure(asked(64), protocol, lambda _: None).failure
+def test_memory_that_runs_out_costs_its_own_benchmark_alone(greedy):
+    harness = greedy()
+    failure = harness.measure("Greedy", batch_size=64).failure
     assert (failure.kind, failure.stage) == ("out_of_memory", "compile")
     assert failure.message == (
         "memory ran out when 4.00 GiB were asked for (MemoryError: Unable to allocate 4.00 GiB for an array with "
         "shape (4294967296,) and data type uint8); choose a smaller batch than 64, or let --fwbench-set fit_batch=true "
         "halve it until it fits"
     )
-    after = workers.measure(asked(1), protocol, lambda _: None)
+    after = harness.measure("Greedy")
     assert after.failure is None
-    assert len(after.samples) == protocol.min_rounds
-    workers.close()
-    assert not grandchildren(os.getpid())
+    assert len(after.samples) == PROTOCOL.min_rounds
 
 
-@linux
-def test_a_process_that_ends_with_bad_alloc_has_run_out_of_memory(greedy, protocol):
-    workers = greedy()
-    failure = workers.measure(asked(7), protocol, lambda _: None).failure
+def test_a_process_that_ends_with_bad_alloc_has_run_out_of_memory(greedy):
+    harness = greedy()
+    failure = harness.measure("Greedy", batch_size=7).failure
     assert failure.kind == "out_of_memory"
     assert failure.message.startswith("memory ran out (the worker was killed by SIGABRT: std::bad_alloc); choose a ")
-    assert workers.measure(asked(1), protocol, lambda _: None).failure is None
+    assert harness.works
 
 
-@linux
-def test_a_batch_is_halved_in_fresh_processes_until_it_fits(greedy, protocol, tmp_path):
+def test_a_batch_is_halved_in_fresh_processes_until_it_fits(greedy):
     told = []
-    found = greedy(fit_batch=True).measure(asked(64), protocol, told.append)
-    assert (found.failure, found.workload, found.unfit, found.asked) == (None, asked(16), (64, 32), asked(64))
+    harness = greedy(fit_batch=True)
+    found = harness.measure("Greedy", told.append, batch_size=64)
+    assert (found.failure, found.workload.batch_size, found.unfit, found.asked.batch_size) == (None, 16, (64, 32), 64)
     assert [stage for stage in told if "batch" in stage] == [
         "out of memory, again with batch 32",
         "out of memory, again with batch 16",
     ]
-    assert len(set((tmp_path / "processes").read_text().split())) == 3
+    assert len(set(harness.comes.read_text().split())) == 3
 
 
-@linux
-def test_where_no_batch_fits_all_that_were_tried_are_named(greedy, protocol):
-    found = greedy(fit_batch=True).measure(asked(192, accumulate=96, mode="train_step"), protocol, lambda _: None)
+def test_where_no_batch_fits_all_that_were_tried_are_named(greedy):
+    found = greedy(fit_batch=True).measure("Greedy", batch_size=192, accumulate=96, mode="train_step")
     assert (found.workload.batch_size, found.unfit, found.failure.kind) == (192, (192, 96), "out_of_memory")
     assert found.failure.message.startswith(
         "no batch fits into memory, of those that were tried (192, 96); at batch 96: memory ran out when 6.00 GiB"
     )
 
 
-@linux
 @pytest.mark.parametrize(("rises", "kind"), [(1, "out_of_memory"), (0, "crashed")])
-def test_the_kernel_says_whether_it_killed_a_worker_for_lack_of_memory(greedy, protocol, monkeypatch, rises, kind):
+def test_the_kernel_says_whether_it_killed_a_worker_for_lack_of_memory(harness, monkeypatch, rises, kind):
     counts = iter([3, 3 + rises])
     monkeypatch.setattr(oom, "kills", lambda: Kills(next(counts), "memory.events"))
 
     def kill(stage):
         if stage == "latency":
-            (pid,) = grandchildren(os.getpid())
-            os.kill(pid, signal.SIGKILL)
+            os.kill(harness.worker, signal.SIGKILL)
 
-    endless = dataclasses.replace(protocol, min_rounds=10**9)
-    failure = greedy().measure(asked(1), endless, kill).failure
+    endless = dataclasses.replace(PROTOCOL, min_rounds=10**9)
+    failure = harness.measure("Net", kill, endless).failure
     assert (failure.kind, failure.stage, failure.signal) == (kind, "latency", signal.SIGKILL)
     assert failure.message == (
         "the worker was killed by SIGKILL, by the kernel, because memory ran out (oom_kill in memory.events rose "
@@ -1200,15 +1135,24 @@ def test_two_selftests_do_not_write_into_one_file(tmp_path, monkeypatch, capsys)
     assert [suite["number"] for suite in evidence.read(path).suites] == [0]
 
 
-@pytest.mark.parametrize("content", ["older\n", None])
-def test_a_file_that_could_not_be_written_is_as_it_was(tmp_path, content):
+# A folder that takes no new file: the old one is written over.
+REFUSING = """
+def refused(folder):
+    raise PermissionError(errno.EACCES, "no new file here")
+
+files._locked = refused
+"""
+
+
+@pytest.mark.parametrize(("content", "folder"), [("older\n", ""), (None, ""), ("older\n", REFUSING)])
+def test_a_file_that_could_not_be_written_is_as_it_was(tmp_path, content, folder):
     path = tmp_path / "report.html"
     if content:
         path.write_text(content)
-    program = """
-import pathlib, resource, sys
+    program = f"""
+import errno, pathlib, resource, sys
 from fwbench.record import files
-
+{folder}
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     files.write(pathlib.Path(sys.argv[1]), "x" * 2000)
@@ -1226,21 +1170,8 @@ def test_a_proof_that_cannot_be_kept_is_told_with_what_it_came_to(tmp_path, monk
     """The proofs' folder is a file."""
     model = Model("mine", torch="nets:Net", jax="nets:Other", inputs=normal(3), classes=2)
     found = Proved("mine", "jax", "torch", "proved", "", {}, {}, Key("", {}, {}))
-
-    class Proving:
-        def __init__(self, *_):
-            self.pid = 0
-
-        def send(self, job):
-            return
-
-        def receive(self, until):
-            return {"proved": dataclasses.asdict(found)}
-
-        def close(self, patience=0.0):
-            return
-
-    monkeypatch.setattr(proving, "Channel", Proving)
+    channel = Mock(pid=0, **{"receive.return_value": {"proved": dataclasses.asdict(found)}})
+    monkeypatch.setattr(proving, "Channel", lambda *_: channel)
     (tmp_path / PROOFS).parent.mkdir()
     (tmp_path / PROOFS).write_text("a file")
     with pytest.raises(UserError, match=r"^mine: jax is proved, but .*proofs cannot be written \(File exists\)"):

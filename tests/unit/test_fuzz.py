@@ -6,10 +6,13 @@ same in every run. Many more, and others for each seed:
     python -m pytest tests/unit/test_fuzz.py -m fuzz --hypothesis-seed=1
 """
 
+import contextlib
+import copy
 import csv as csv_module
 import functools
 import io
 import json
+import operator
 import tempfile
 import unicodedata
 from pathlib import Path
@@ -119,58 +122,63 @@ def paths(value, at=()):
         yield from paths(each, (*at, key))
 
 
-PLACES = [tuple(paths(record))[1:] for record in whole()]
 VALUES = st.one_of(st.sampled_from(JUNK), st.text(max_size=20), st.floats(), st.integers())
 
 
 @st.composite
-def damaged(draw):
-    """A whole record, its copy with some damage, and the places of the damage; None where it is of the bytes."""
-    is_journal = draw(st.booleans())
-    whole_one = whole()[is_journal]
-    record = json.loads(json.dumps(whole_one))
-    places = []
-    for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.sampled_from(PLACES[is_journal]))
+def spoilt(draw, whole):
+    """A copy of a piece of JSON with some damage, and the places of it."""
+    value, places, damage = json.loads(json.dumps(whole)), tuple(paths(whole))[1:], []
+    for place in draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)) if places else ():
         *parents, last = place
-        holder = record
         try:
-            for key in parents:
-                holder = holder[key]
-            holder[last]
+            holder = functools.reduce(operator.getitem, parents, value)
+            inner = holder[last]
         except (KeyError, IndexError, TypeError):
             continue  # Gone by what was done before.
         if not isinstance(holder, dict | list):
             continue
-        places.append(place)
+        damage.append(place)
         what = draw(st.sampled_from(("replace", "replace", "replace", "delete", "add", "wrap", "copy")))
         if what == "replace":
-            holder[last] = draw(VALUES)
+            # Junk is shared by all cases.
+            holder[last] = copy.deepcopy(draw(VALUES))
         elif what == "delete":
             del holder[last]
         elif what == "wrap":
-            holder[last] = functools.reduce(
-                lambda inner, _: [inner], range(draw(st.sampled_from((1, 30)))), holder[last]
-            )
+            holder[last] = functools.reduce(lambda inner, _: [inner], range(draw(st.sampled_from((1, 30)))), inner)
+        elif what == "copy":
+            holder[last] = copy.deepcopy(functools.reduce(operator.getitem, draw(st.sampled_from(places)), whole))
         elif isinstance(holder, list):
-            holder.insert(last, holder[last])
-        elif what == "add":
-            holder[draw(st.one_of(st.sampled_from(("workload", "__class__", "\ud800", "")), st.text(max_size=5)))] = 1
+            holder.insert(last, inner)
         else:
-            other = draw(st.sampled_from(PLACES[is_journal]))
-            value = whole_one
-            for key in other:
-                value = value[key]
-            holder[last] = json.loads(json.dumps(value))
-    lines = record if is_journal and isinstance(record, list) else [record]
-    text = "".join(f"{json.dumps(line)}\n" for line in lines)
-    data = text.replace(f'"{DIGITS}"', "9" * 5000).encode()
-    if draw(st.integers(0, 3)) == 0:
-        places = None
-        for _ in range(draw(st.integers(1, 3))):
-            at = draw(st.integers(0, len(data)))
-            data = data[:at] + draw(st.binary(max_size=8)) + data[at + draw(st.sampled_from((0, 1, 50, len(data)))) :]
-    return is_journal, places, data
+            holder[draw(st.one_of(st.sampled_from(("workload", "__class__", "\ud800", "")), st.text(max_size=5)))] = 1
+    return value, damage
+
+
+def as_lines(*values):
+    """Pieces of JSON, one a line."""
+    return "".join(f"{json.dumps(value)}\n" for value in values).replace(f'"{DIGITS}"', "9" * 5000)
+
+
+@st.composite
+def bytes_of(draw, text):
+    """A text as bytes, some of which may be other ones."""
+    data = text.encode("utf-8", "surrogatepass")
+    for _ in range(draw(st.sampled_from((0, 0, 0, 1, 3)))):
+        at = draw(st.integers(0, len(data)))
+        data = data[:at] + draw(st.binary(max_size=8)) + data[at + draw(st.sampled_from((0, 1, 50, len(data)))) :]
+    return data
+
+
+@st.composite
+def damaged(draw):
+    """Whether a record is a journal, the places of its damage (None: it is of the bytes), and its file's content."""
+    is_journal = draw(st.booleans())
+    record, places = draw(spoilt(whole()[is_journal]))
+    text = as_lines(*(record if is_journal else [record]))
+    data = draw(bytes_of(text))
+    return is_journal, places if data == text.encode() else None, data
 
 
 def is_clean(text):
@@ -179,34 +187,31 @@ def is_clean(text):
     return shown.isprintable() or not any(unicodedata.category(character).startswith("C") for character in shown)
 
 
-def check(is_journal, places, data, out, figures=False):
+def check(is_journal, places, data, figures=False):
     """One case: read, and whatever is made of what was read."""
-    path = out / "journal" / "x.jsonl" if is_journal else out / "x.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
-    good = read_whole(is_journal)
-    try:
-        record = read(path)
-    except UserError as error:
-        record, sentence = None, str(error)
-    if record is None:
-        assert is_clean(sentence)
-        assert len(sentence.splitlines()) == 1
-        assert len(sentence) < 700
-        # A file is refused for what is wrong with the file.
-        assert places is None or not all(map(one_benchmark(is_journal), places))
-        return
-    if places is not None and all(map(one_benchmark(is_journal), places)):
-        untouched = [m for m in good.measurements if m.workload.id not in touched(is_journal, places)]
-        assert [m for m in untouched if m not in record.measurements] == []
-    consume(record, good, out, figures)
+    with file_of(data, "journal/x.jsonl" if is_journal else "x.json") as path:
+        good = read_whole(is_journal)
+        try:
+            record = read(path)
+        except UserError as error:
+            sentence = str(error)
+            assert is_clean(sentence)
+            assert len(sentence.splitlines()) == 1
+            assert len(sentence) < 700
+            # A file is refused for what is wrong with the file.
+            assert not within_benchmarks(is_journal, places)
+            return
+        if within_benchmarks(is_journal, places):
+            untouched = [m for m in good.measurements if m.workload.id not in touched(is_journal, places)]
+            assert [m for m in untouched if m not in record.measurements] == []
+        consume(record, good, path.parents[is_journal], figures)
 
 
-def one_benchmark(is_journal):
-    """Whether a place lies in a single benchmark: what comes or goes as a whole moves those after it."""
+def within_benchmarks(is_journal, places):
+    """Whether each place lies in a single benchmark: what comes or goes as a whole moves those after it."""
     if is_journal:
-        return lambda place: len(place) > 1 and place[0] != 0
-    return lambda place: len(place) > 2 and place[0] == "benchmarks"
+        return places is not None and all(len(place) > 1 and place[0] != 0 for place in places)
+    return places is not None and all(len(place) > 2 and place[0] == "benchmarks" for place in places)
 
 
 def touched(is_journal, places):
@@ -222,12 +227,20 @@ def touched(is_journal, places):
     return found
 
 
+@contextlib.contextmanager
+def file_of(data, name="x.json"):
+    """A file of this content, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        yield path
+
+
 @functools.cache
 def read_whole(is_journal):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"x.json{'l' * is_journal}"
-        record = whole()[is_journal]
-        path.write_text("".join(json.dumps(line) + "\n" for line in (record if is_journal else [record])))
+    record = whole()[is_journal]
+    with file_of(as_lines(*(record if is_journal else [record])).encode(), f"x.json{'l' * is_journal}") as path:
         return read(path)
 
 
@@ -281,13 +294,11 @@ PLAIN = settings(
 @PLAIN
 @given(damaged())
 def test_a_damaged_record_is_refused_in_a_sentence_or_read_right(case):
-    with tempfile.TemporaryDirectory() as folder:
-        check(*case, Path(folder))
+    check(*case)
 
 
 @pytest.mark.fuzz
 @settings(PLAIN, max_examples=10_000, derandomize=False)
 @given(damaged(), st.integers(0, 49))
 def test_ten_thousand_damaged_records(case, figures):
-    with tempfile.TemporaryDirectory() as folder:
-        check(*case, Path(folder), figures=figures == 0)
+    check(*case, figures=figures == 0)

@@ -8,8 +8,7 @@ makes the same cases again):
         -p no:randomly -q --hypothesis-seed=$((++seed)); do :; done; echo "seed $seed"
 """
 
-import copy
-import functools
+import dataclasses
 import json
 import struct
 import tempfile
@@ -27,20 +26,20 @@ from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
 from fwbench.gates import kept
-from fwbench.machine.facts import CEILINGS, Facts, content, metrics
-from fwbench.machine.facts import asked as asked_of
 from fwbench.models import Model, ModelError, checkpoint
 from fwbench.models.inputs import normal
 from fwbench.parity import store
 from fwbench.plugin import resuming
 from fwbench.record import journal as journals
-from fwbench.record.measurement import Metric
 from fwbench.record.reading import each, read
 from fwbench.report import outcome_file, verdicts
 from fwbench.suite.profiles import PROFILES
 from tests.unit.recorded import MACHINE, journal, measured
 from tests.unit.shared import extension
-from tests.unit.test_fuzz import PLAIN, VALUES, consume, is_clean, paths, read_whole
+from tests.unit.test_duet_gate import compared
+from tests.unit.test_evidence import HEADER, LEVELS, SUITES, runs
+from tests.unit.test_facts import known, of, stored
+from tests.unit.test_fuzz import PLAIN, as_lines, bytes_of, consume, file_of, is_clean, read_whole, spoilt
 
 GITHUB = extension("ci.github")
 
@@ -48,48 +47,20 @@ LONG = settings(PLAIN, max_examples=3_000, derandomize=False)
 
 
 @st.composite
-def spoilt(draw, whole):
-    """A piece of JSON with some of its places replaced, removed, wrapped or doubled."""
-    value = json.loads(json.dumps(whole))
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.sampled_from(tuple(paths(value))[1:] or ((),)))
-        if not at:
-            break
-        holder = functools.reduce(lambda inner, key: inner[key], at[:-1], value)
-        what = draw(st.sampled_from(("replace", "replace", "remove", "wrap", "double")))
-        if what == "remove":
-            del holder[at[-1]]
-        elif what == "wrap":
-            holder[at[-1]] = [holder[at[-1]]]
-        elif what == "double" and isinstance(holder, list):
-            holder.append(holder[at[-1]])
-        else:
-            # Junk is shared by all cases.
-            holder[at[-1]] = copy.deepcopy(draw(VALUES))
-    return value
-
-
-@st.composite
-def bytes_of(draw, text):
-    """A text as bytes, some of which may be other ones."""
-    data = text.encode("utf-8", "surrogatepass")
-    for _ in range(draw(st.sampled_from((0, 0, 1, 3)))):
-        at = draw(st.integers(0, len(data)))
-        data = data[:at] + draw(st.binary(max_size=6)) + data[at + draw(st.sampled_from((0, 1, 40))) :]
-    return data
-
-
-@st.composite
 def lines_of(draw, whole):
     """A journal's lines, some spoilt, doubled, removed, or in another order; the first is spoilt seldom."""
     first, *rest = whole
     lines = draw(st.lists(st.sampled_from(rest), max_size=2 * len(rest)))
-    lines = [draw(spoilt(line)) if draw(st.integers(0, 3)) == 0 else line for line in lines]
-    first = draw(spoilt(first)) if draw(st.integers(0, 9)) == 0 else first
-    return draw(bytes_of("".join(json.dumps(line) + "\n" for line in (first, *lines))))
+    lines = [draw(spoilt(line))[0] if draw(st.integers(0, 3)) == 0 else line for line in lines]
+    first = draw(spoilt(first))[0] if draw(st.integers(0, 9)) == 0 else first
+    return draw(bytes_of(as_lines(first, *lines)))
 
 
-@functools.cache
+def spoilt_bytes(whole):
+    """A file of one piece of JSON, spoilt as JSON and perhaps as bytes."""
+    return spoilt(whole).flatmap(lambda case: bytes_of(as_lines(case[0])))
+
+
 def two_runs():
     """Lines of two journals, one of which went on with the other."""
     turns = tuple({"begun": float(number), "call": [0.5], "latency": [0.5]} for number in range(3))
@@ -107,11 +78,7 @@ def asked(read, *arguments, error=UserError):
 
 
 def check_lines(data):
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder)
-        path = out / "journal" / "x.jsonl"
-        path.parent.mkdir()
-        path.write_bytes(data)
+    with file_of(data, "journal/x.jsonl") as path:
         journals.newest(path.parent)
         record, sentence = asked(read, path)
         assert is_clean(sentence)
@@ -120,35 +87,21 @@ def check_lines(data):
         assert len(
             {(m.workload, *m.stages.items(), str(m.metrics), str(m.failure)) for m in record.measurements}
         ) == len(record.measurements)
-        consume(record, read_whole(True), out, False)
+        consume(record, read_whole(True), path.parents[1], False)
 
 
 THRESHOLDS = thresholds("duet")
 
 
-@functools.cache
 def duet_lines():
+    workload = measured().workload
+    given, *_ = compared(workload, "unchanged", True, 1.0).screening
+    values = {side: {"latency": 0.1, "cpu_time": 0.1, "program_memory": 1e6} for side in ("base", "head")}
+
     def line(number, stage="screening"):
-        sides = ("base", "head")
-        pair = {
-            "differences": {"latency": 0.001 * number, "cpu_time": 0.0, "program_memory": 0.0},
-            "rounds": {side: [0.1, 0.2] for side in sides},
-            "values": {side: {"latency": 0.1, "cpu_time": 0.1, "program_memory": 1e6} for side in sides},
-            "described": {
-                side: {
-                    "settings": {},
-                    "versions": {"torch": "2.0"},
-                    "sources": {"a.py": "x"},
-                    "program": {"form": "operators", "digest": side, "operators": {"add": 1}},
-                }
-                for side in sides
-            },
-            "drift": 0.0,
-            "seconds": 2.0,
-            "flags": "",
-            "unfit": [],
-        }
-        return {"stage": stage, "workload": measured().workload.to_json(), "pair": pair}
+        differences = {"latency": 0.001 * number, "cpu_time": 0.0, "program_memory": 0.0}
+        pair = dataclasses.replace(given, differences=differences, values=values)
+        return {"stage": stage, "workload": workload.to_json(), "pair": pair.to_json()}
 
     return [
         {"schema": 1, "started": "2026-11-21T09:05:35+00:00"},
@@ -170,128 +123,67 @@ def check_duet(data):
     assert all(is_clean(line) and "\n" not in line for line in lines)
 
 
-def header():
-    """The conditions of a run, as a journal's first line has them."""
-    return {
-        "schema": 1,
-        "started": "2026-11-21T09:05:35+00:00",
-        "profile": "quick",
-        "machine": MACHINE.to_json(),
-        "run": {"profile": "quick", "cpu": "x86", "fit_batch": False, "commit": None, "fwbench": "1"},
-        "changes": "",
-        "modules": {"a.py": "x"},
-        "lanes": {"torch": {"OMP_NUM_THREADS": "2", "interpreter of torch": "python", "torch": "2.0"}},
-    }
+# The conditions of a run, as a journal's first line has them.
+(CONDITIONS,) = journal(
+    run={"profile": "quick", "cpu": "x86", "fit_batch": False, "commit": None, "fwbench": "1"},
+    changes="",
+    modules={"a.py": "x"},
+    lanes={"torch": {"OMP_NUM_THREADS": "2", "interpreter of torch": "python", "torch": "2.0"}},
+)
 
 
 def check_resumed(data):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "journal" / "x.jsonl"
-        path.parent.mkdir()
-        path.write_bytes(data)
-        tests = {"test": (measured().workload, PROFILES["quick"])}
+    with file_of(data, "journal/x.jsonl") as path:
+        folder, tests = path.parents[1], {"test": (measured().workload, PROFILES["quick"])}
         for named in (True, str(path)):
-            arguments = named, Path(folder), header(), tests, Path(folder)
+            arguments = named, folder, CONDITIONS, tests, folder
             found, sentence = asked(resuming.resume, *arguments, error=pytest.UsageError)
             assert not [line for line in (sentence, *(found.lines() if found else ())) if "\n" in line]
 
 
-def suites():
-    one = {
-        "id": "x",
-        "planted": 0.0,
-        "kind": "unchanged",
-        "seconds": [1.0, 0.0],
-        "rounds": [{"base": [0.1, 0.2], "head": [0.1, 0.3]}],
-    }
-    of = [
-        {
-            "slowdown": slow,
-            "loaded": False,
-            "number": n,
-            "other_load": 0.0,
-            "benchmarks": [one, {**one, "planted": slow}],
-        }
-        for n in range(12)
-        for slow in (0.0, 0.05)
-    ]
-    return [{"definition": "x", "machine": {"device": "cpu", "cpu": "Some CPU", "threads": 2}}, *of]
-
-
 def check_suites(data):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.jsonl"
-        path.write_bytes(data)
+    with file_of(data, "x.jsonl") as path:
         assert evidence.state(MACHINE, path) >= 0
         found, _ = asked(evidence.read, path)
         assert all(is_clean(line) for line in (evidence.report(found) if found else ()))
 
 
-def finding():
-    verdict = Verdict("regressed", 1.1, (1.05, 1.2), 0.95, 10, 0.01)
-    return Outcome("base", "head", [Finding("x", "regressed", "latency", 1.0, 1.1, "10 pairs", verdict)], 1.0, ["note"])
+VERDICT = Verdict("regressed", 1.1, (1.05, 1.2), 0.95, 10, 0.01)
+OUTCOME = Outcome("base", "head", [Finding("x", "regressed", "latency", 1.0, 1.1, "10 pairs", VERDICT)], 1.0, ["note"])
 
 
-@functools.cache
-def written(write, name="x.json"):
+def written(write):
     """The JSON that `write(path)` writes."""
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder) / name)
-        (path,) = (each for each in Path(folder).rglob("*") if each.is_file())
+        write(Path(folder) / "x.json")
+        (path,) = Path(folder).iterdir()
         return json.loads(path.read_text())
 
 
-def summary():
-    return written(_write_summary)
-
-
-def _write_summary(path):
-    outcome_file.write(path, finding(), 1)
-
-
 def check_summary(data):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.json"
-        path.write_bytes(data)
+    with file_of(data) as path:
         found, sentence = asked(outcome_file.read, path)
         assert is_clean(verdicts.markdown(found) if found else sentence)
-
-
-RATES = {name: Metric(1e11, "x") for name in ("matrix_product_rate", "compute_ceiling", "memory_bandwidth")}
-
-
-def facts(folder):
-    return Facts(asked_of(folder, "a run", MACHINE), "torch-mlp")
-
-
-def _write_fact(path):
-    found = facts(path.parent)
-    found.note(CEILINGS, {}, content(RATES))
-    found.store(quiet=True)
 
 
 def check_fact(data):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        _write_fact(path / "x")
+        stored(path)
         (file,) = path.iterdir()
         file.write_bytes(data)
-        known = facts(path).known(CEILINGS, {}, metrics)
-        assert known is None or all(isinstance(metric.value, int | float) for metric in known.values())
+        found = known(of(path))
+        assert found is None or all(isinstance(metric.value, int | float) for metric in found.values())
 
 
 NETWORK = Model("mine", torch="torch:nn.ReLU", jax="jax.nn:relu", inputs=normal(3), checkpoint="x.safetensors")
-
-
-def proofs():
-    """A file that fwbench ships."""
-    return json.loads((Path(store.__file__).parent / "proofs" / "mlp.json").read_text())
+# A file that fwbench ships.
+PROOFS = json.loads((Path(store.__file__).parent / "proofs" / "mlp.json").read_text())
 
 
 def check_proofs(data):
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "mine.json").write_bytes(data)
-        store.stamp(NETWORK, "jax", Path(folder))
+    with file_of(data, "mine.json") as path:
+        store.stamp(NETWORK, "jax", path.parent)
 
 
 LIST = """
@@ -324,9 +216,7 @@ def lists(draw):
 
 
 def check_list(data):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.toml"
-        path.write_bytes(data)
+    with file_of(data, "x.toml") as path:
         asked(pairs.read, path)
 
 
@@ -343,14 +233,12 @@ EVENTS = (
 @st.composite
 def events(draw):
     name, data = draw(st.sampled_from(EVENTS))
-    return name, draw(bytes_of(json.dumps(draw(spoilt(data)))))
+    return name, draw(spoilt_bytes(data))
 
 
 def check_event(event):
     name, data = event
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        path = Path(folder) / "event.json"
-        path.write_bytes(data)
+    with file_of(data) as path, pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_EVENT_NAME", name)
         patch.setenv("GITHUB_EVENT_PATH", str(path))
         patch.setattr(GITHUB, "_all", lambda path: [{"number": 1, "head": {"sha": "c"}}])
@@ -361,15 +249,13 @@ def check_event(event):
 @st.composite
 def checkpoints(draw):
     tensors = {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
-    text = json.dumps(draw(spoilt(tensors)) if draw(st.booleans()) else tensors).encode()
+    text = as_lines(draw(spoilt(tensors))[0] if draw(st.booleans()) else tensors).encode()
     size = draw(st.one_of(st.just(len(text)), st.integers(0, 2**64 - 1)))
     return struct.pack("<Q", size) + text + draw(st.binary(max_size=12))
 
 
 def check_checkpoint(data):
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        path = Path(folder) / "x.safetensors"
-        path.write_bytes(data)
+    with file_of(data, "x.safetensors") as path, pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "find", lambda model: path)
         asked(checkpoint.load, NETWORK, {"w": (2,)}, error=ModelError)
 
@@ -377,40 +263,20 @@ def check_checkpoint(data):
 TARGETS = {
     "lines": (lines_of(two_runs()), check_lines),
     "duet": (lines_of(duet_lines()), check_duet),
-    "resumed": (lines_of([header(), *two_runs()[1:]]), check_resumed),
-    "suites": (lines_of(suites()), check_suites),
-    "summary": (spoilt(summary()).flatmap(lambda value: bytes_of(json.dumps(value))), check_summary),
-    "facts": (spoilt(written(_write_fact)).flatmap(lambda value: bytes_of(json.dumps(value))), check_fact),
-    "proofs": (spoilt(proofs()).flatmap(lambda value: bytes_of(json.dumps(value))), check_proofs),
-}
-# Of what somebody else writes: lists, events, weights.
-OTHERS = {
+    "resumed": (lines_of([CONDITIONS, *two_runs()[1:]]), check_resumed),
+    "suites": (lines_of([HEADER, *runs(LEVELS), *SUITES]), check_suites),
+    "summary": (spoilt_bytes(written(lambda path: outcome_file.write(path, OUTCOME, 1))), check_summary),
+    "facts": (spoilt_bytes(written(lambda path: stored(path.parent))), check_fact),
+    "proofs": (spoilt_bytes(PROOFS), check_proofs),
+    # What somebody else writes: lists, events, weights.
     "list": (lists(), check_list),
     **({"event": (events(), check_event)} if GITHUB else {}),
     "checkpoint": (checkpoints(), check_checkpoint),
 }
 
 
+@pytest.mark.parametrize("amount", [PLAIN, pytest.param(LONG, marks=pytest.mark.fuzz)], ids=["60", "3000"])
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_is_spoilt_is_refused_in_a_sentence_or_read_as_far_as_it_is_whole(name):
+def test_what_is_spoilt_is_refused_in_a_sentence_or_read_as_far_as_it_is_whole(name, amount):
     cases, check = TARGETS[name]
-
-    @settings(PLAIN, max_examples=60)
-    @given(cases)
-    def run(case):
-        check(case)
-
-    run()
-
-
-@pytest.mark.fuzz
-@pytest.mark.parametrize("name", [*TARGETS, *OTHERS])
-def test_thousands_of_spoilt_inputs(name):
-    cases, check = {**TARGETS, **OTHERS}[name]
-
-    @LONG
-    @given(cases)
-    def run(case):
-        check(case)
-
-    run()
+    amount(given(cases)(check))()

@@ -7,7 +7,6 @@ equal. What tells one side's code from the other's is the program.
 import dataclasses
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from fwbench.compare.pair import Pair
 from fwbench.record.lanes import LANES
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.plain.plain_lane import LANE
-from tests.unit.suites import FAST, in_process
+from tests.unit.suites import FAST, commit, git, in_process
 
 NET = """
 class Net:
@@ -76,7 +75,7 @@ class Repository:
         self.write("pytest.ini", "[pytest]\n")
         self.write(".gitignore", "__pycache__\n.benchmarks\n.venv\n")
         self.module("old", NET)
-        self.git("init", "--quiet")
+        git(self.path, "init", "--quiet")
 
     def write(self, name, text):
         path = self.path / name
@@ -87,14 +86,6 @@ class Repository:
         self.write(self.source / "mine" / "__init__.py", "")
         self.write(self.source / "mine" / f"{name}.py", text)
 
-    def git(self, *arguments):
-        identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-        subprocess.run(["git", *identity, "-C", str(self.path), *arguments], check=True)
-
-    def commit(self):
-        self.git("add", ".")
-        self.git("commit", "--quiet", "--message", "it")
-
     def run(self, *arguments, folder="."):
         """A run in one of its folders."""
         with pytest.MonkeyPatch.context() as patch:
@@ -103,6 +94,13 @@ class Repository:
 
     def against(self, revision, *arguments, folder="."):
         return self.run(f"--fwbench-against={revision}", *arguments, folder=folder)
+
+    def says(self, code, *lines, only="", **options):
+        """Compare with HEAD: the exit code, and lines that are said."""
+        result = self.against("HEAD", "-k", only, **options)
+        assert result.ret == code
+        result.stdout.fnmatch_lines(lines)
+        return result
 
 
 @pytest.fixture
@@ -124,67 +122,55 @@ def test_each_side_has_its_own_revisions_modules(make):
     """What is not committed counts as head's."""
     repository = make()
     repository.module("net", NET)
-    repository.commit()
+    commit(repository.path)
     repository.module("net", SLOWER)
-    result = repository.against("HEAD")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["working tree at * with uncommitted changes, against HEAD (*", CHANGED, UNCHANGED])
+    result = repository.says(0, "working tree at * with uncommitted changes, against HEAD (*", CHANGED, UNCHANGED)
     result.stdout.no_fnmatch_line("plain-old-*changed program*")
-    repository.commit()
+    commit(repository.path)
     repository.against("HEAD~1", "-k", "plain-net").stdout.fnmatch_lines([CHANGED])
 
 
 @pytest.mark.slow
 def test_a_module_that_the_revision_has_not_is_new(make):
     repository = make()
-    repository.commit()
+    commit(repository.path)
     repository.module("net", NET)
-    result = repository.against("HEAD")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(
-        [
-            UNCHANGED,
-            "plain-net-inference-b1: new: HEAD (*) cannot build it: there is no module 'mine.net', *",
-            "2 benchmarks: 1 new, 1 unchanged; *",
-        ]
+    repository.says(
+        0,
+        UNCHANGED,
+        "plain-net-inference-b1: new: HEAD (*) cannot build it: there is no module 'mine.net', *",
+        "2 benchmarks: 1 new, 1 unchanged; *",
     )
 
 
 def test_a_module_that_is_gone_is_missing(make):
     repository = make()
     repository.module("net", NET)
-    repository.commit()
+    commit(repository.path)
     (repository.path / "mine" / "net.py").unlink()
-    result = repository.against("HEAD")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        [
-            "plain-net-inference-b1: missing: working tree * cannot run it: there is no module 'mine.net', *",
-            "2 benchmarks: 1 missing, 1 unchanged; *",
-        ]
+    repository.says(
+        1,
+        "plain-net-inference-b1: missing: working tree * cannot run it: there is no module 'mine.net', *",
+        "2 benchmarks: 1 missing, 1 unchanged; *",
     )
 
 
 def test_a_module_that_neither_side_has_is_no_reason_to_skip(make):
     repository = make()
-    repository.commit()
-    result = repository.against("HEAD")
-    assert result.ret == 1
+    commit(repository.path)
+    result = repository.says(1, "plain-net-inference-b1: failed: there is no module 'mine.net', *")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["plain-net-inference-b1: failed: there is no module 'mine.net', *"])
 
 
 def test_a_project_in_a_folder_of_the_repository(make):
     repository = make("libraries/src")
     repository.module("net", NET)
-    repository.git("add", ".")
-    repository.git("mv", "tests", "benchmarks")
+    git(repository.path, "add", ".")
+    git(repository.path, "mv", "tests", "benchmarks")
     repository.write("benchmarks/pytest.ini", "[pytest]\npythonpath = ../libraries/src\n")
-    repository.commit()
+    commit(repository.path)
     repository.module("net", SLOWER)
-    result = repository.against("HEAD", folder="benchmarks")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines([CHANGED, UNCHANGED])
+    repository.says(0, CHANGED, UNCHANGED, folder="benchmarks")
 
 
 @pytest.mark.parametrize("installed", ["src", ".venv/lib/site-packages", "../elsewhere"])
@@ -193,32 +179,30 @@ def test_an_installed_package_is_not_compared_with_itself(make, pytester, instal
     folder = Path(os.path.normpath(pytester.path / "repository" / installed))
     repository = make("src", [folder])
     repository.module("net", NET)
-    repository.commit()
+    commit(repository.path)
     repository.module("net", SLOWER)
     if installed != "src":
         shutil.copytree(repository.source, folder)
-    result = repository.against("HEAD", "-k", "plain-net")
-    assert result.ret == 4
-    result.stdout.fnmatch_lines(
-        [f"*has a module 'mine*', but it was imported from {folder}/mine/*.py, *as in `pythonpath = src`.*"]
+    result = repository.says(
+        4,
+        f"*has a module 'mine*', but it was imported from {folder}/mine/*.py, *as in `pythonpath = src`.*",
+        only="plain-net",
     )
     result.stdout.no_fnmatch_line("*Traceback*")
     repository.write("pytest.ini", "[pytest]\npythonpath = src\n")
-    result = repository.against("HEAD", "-k", "plain-net")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines([CHANGED])
+    repository.says(0, CHANGED, only="plain-net")
 
 
 def test_a_package_that_is_new_and_installed_is_new(make, pytester):
     """Base would find head's."""
     repository = make("src", [pytester.path / "repository" / "src"])
     repository.write("pytest.ini", "[pytest]\npythonpath = src\n")
-    repository.git("add", "tests", "pytest.ini")
-    repository.git("commit", "--quiet", "--message", "before the package")
-    result = repository.against("HEAD", "-k", "plain-old")
-    assert result.ret == 4
-    result.stdout.fnmatch_lines(
-        ["*: new: HEAD (*) cannot build it: its module 'mine*' would come from */src/mine/*.py, which is *"]
+    git(repository.path, "add", "tests", "pytest.ini")
+    git(repository.path, "commit", "--quiet", "--message", "before the package")
+    repository.says(
+        4,
+        "*: new: HEAD (*) cannot build it: its module 'mine*' would come from */src/mine/*.py, which is *",
+        only="plain-old",
     )
 
 
@@ -227,22 +211,22 @@ def test_a_module_that_only_a_call_imports_is_seen_too(make, pytester):
     repository.write("pytest.ini", "[pytest]\npythonpath = src\n")
     repository.write("lib/late.py", "factor = 2\n")
     repository.module("net", NET.replace("return", "from late import factor\n        return factor *"))
-    repository.commit()
-    result = repository.against("HEAD", "-k", "plain-net")
-    assert result.ret == 4
-    result.stdout.fnmatch_lines(["*HEAD (*) has a module 'late', but it was imported from */repository/lib/late.py, *"])
+    commit(repository.path)
+    repository.says(
+        4, "*HEAD (*) has a module 'late', but it was imported from */repository/lib/late.py, *", only="plain-net"
+    )
 
 
 def test_a_package_that_is_gone_but_installed_is_missing(make, pytester):
     """Head would find the copy that somebody installed earlier."""
     folder = pytester.path / "site-packages"
     repository = make("", [folder])
-    repository.commit()
+    commit(repository.path)
     shutil.copytree(repository.path / "mine", folder / "mine")
     shutil.rmtree(repository.path / "mine")
-    result = repository.against("HEAD", "-k", "plain-old")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines([f"*: missing: working tree *: its module 'mine*' would come from {folder}/mine/*"])
+    repository.says(
+        1, f"*: missing: working tree *: its module 'mine*' would come from {folder}/mine/*", only="plain-old"
+    )
 
 
 def test_code_that_resolves_links_is_heads_own(make):
@@ -253,11 +237,9 @@ def test_code_that_resolves_links_is_heads_own(make):
         'import sys\nfrom pathlib import Path\n\nsys.path.insert(0, str(Path(__file__).resolve().parent / "extra"))\n'
     )
     repository.module("net", f"{search}from helper import factor\n{NET}")
-    repository.commit()
+    commit(repository.path)
     repository.module("net", f"{search}from helper import factor\n{SLOWER}")
-    result = repository.against("HEAD", "-k", "plain-net")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines([CHANGED])
+    repository.says(0, CHANGED, only="plain-net")
 
 
 def test_a_slowdown_in_the_users_code_is_found(make, equal):
@@ -267,7 +249,7 @@ def test_a_slowdown_in_the_users_code_is_found(make, equal):
     repository.module(
         "net", NET.replace("return self", "for _ in range(1000):\n            self.layer(x)\n        return self")
     )
-    repository.commit()
+    commit(repository.path)
     repository.module(
         "net", NET.replace("return self", "for _ in range(20_000):\n            self.layer(x)\n        return self")
     )

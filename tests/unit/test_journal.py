@@ -1,8 +1,6 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -124,27 +122,6 @@ def test_in_a_folder_that_takes_no_new_file_a_file_is_written_over(tmp_path, mon
 
 def refused(folder):
     raise PermissionError(errno.EACCES, "no new file here")
-
-
-def test_in_a_folder_that_takes_no_new_file_a_full_disk_leaves_the_old_one(tmp_path):
-    path = tmp_path / "x.json"
-    path.write_text("the old")
-    program = """
-import errno, pathlib, resource, sys
-from fwbench.record import files
-
-def refused(folder):
-    raise PermissionError(errno.EACCES, "no new file here")
-
-files._locked = refused
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    files.write(pathlib.Path(sys.argv[1]), "x" * 2000)
-except OSError as error:
-    print(error.strerror)
-"""
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    assert (done.stdout, path.read_text()) == ("File too large\n", "the old")
 
 
 def test_what_is_no_file_is_written_to(tmp_path):

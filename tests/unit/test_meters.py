@@ -1,4 +1,5 @@
 import dataclasses
+import math
 import mmap
 import os
 import subprocess
@@ -36,55 +37,44 @@ from tests.unit.fakes import FakeGpu, FakeProgram
 MIB = 2**20
 
 
-def amounts(protocol, **changes):
-    return dataclasses.replace(protocol, **changes)
-
-
 def test_latency_waits_for_every_call_and_returns_its_time(clock, protocol):
     program = FakeProgram(clock, duration=lambda call: 1.0 + call)
     assert latencies(program, protocol, clock) == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert program.log == ["step", "wait"] * 5
 
 
+PERCENTILES = {"max_time": 1.0, "percentile_time": 6.0}
+
+
 @pytest.mark.parametrize(
-    ("min_rounds", "max_time", "rounds"),
+    ("duration", "changes", "rounds"),
     [
-        (5, 0.0, 5),  # a count alone
-        (5, 10.0, 10),  # time left over is used
-        (5, 2.0, 5),  # the count takes precedence over the time
+        (1.0, {"max_time": 0.0}, 5),  # a count alone
+        (1.0, {"max_time": 10.0}, 10),  # time left over is used
+        (1.0, {"max_time": 2.0}, 5),  # the count takes precedence over the time
+        # It goes on where that makes a percentile.
+        (1 / 128, PERCENTILES, 128),
+        (6 / 64, PERCENTILES, 59),
+        (7 / 64, PERCENTILES, 10),
+        (2.0, PERCENTILES, 5),
+        # Not where it turns slow: after 21 calls 59 would take 8.3 s at their pace.
+        (lambda call: 0.1 if call < 20 else 1.0, PERCENTILES, 21),
+        # A tiny program is capped unless more rounds are asked for.
+        (1e-9, {"max_time": 1.0}, MAX_ROUNDS),
+        (1e-9, {"max_time": 1.0, "min_rounds": MAX_ROUNDS + 7}, MAX_ROUNDS + 7),
     ],
 )
-def test_latency_stops_as_pytest_benchmark_does(clock, protocol, min_rounds, max_time, rounds):
-    samples = latencies(FakeProgram(clock), amounts(protocol, min_rounds=min_rounds, max_time=max_time), clock)
-    assert len(samples) == rounds
+def test_latency_stops_after_its_count_and_its_time(clock, protocol, duration, changes, rounds):
+    found = latencies(FakeProgram(clock, duration), dataclasses.replace(protocol, **changes), clock)
+    assert len(found) == rounds
 
 
-@pytest.mark.parametrize(("duration", "rounds"), [(1 / 128, 128), (6 / 64, 59), (7 / 64, 10), (2.0, 5)])
-def test_latency_goes_on_where_that_makes_a_percentile(clock, protocol, duration, rounds):
-    protocol = amounts(protocol, max_time=1.0, percentile_time=6.0)
-    assert len(latencies(FakeProgram(clock, duration=duration), protocol, clock)) == rounds
-
-
-def test_latency_that_turns_slow_does_not_wait_for_a_percentile(clock, protocol):
-    program = FakeProgram(clock, duration=lambda call: 0.1 if call < 20 else 1.0)
-    # After 21 calls 59 would take 8.3 s at their pace.
-    assert len(latencies(program, amounts(protocol, max_time=1.0, percentile_time=6.0), clock)) == 21
-
-
-def test_latency_of_a_tiny_program_is_capped_unless_more_rounds_are_asked_for(clock, protocol):
-    program = FakeProgram(clock, duration=1e-9)
-    assert len(latencies(program, amounts(protocol, max_time=1.0), clock)) == MAX_ROUNDS
-    more = MAX_ROUNDS + 7
-    assert len(latencies(program, amounts(protocol, min_rounds=more, max_time=1.0), clock)) == more
-
-
-def test_latency_stops_once_the_mean_is_precise(clock, protocol):
+@pytest.mark.parametrize(("precision", "least", "most"), [(0.05, 21, 39), (0.5, 5, 5)])
+def test_latency_stops_once_the_mean_is_precise(clock, protocol, precision, least, most):
     # Alternating 0.9 and 1.1: the margin of error of the mean at 99 % falls below 5 % at the 30th call or so.
     program = FakeProgram(clock, duration=lambda call: 0.9 + 0.2 * (call % 2))
-    samples = latencies(program, amounts(protocol, max_time=1000.0, precision=0.05), clock)
-    assert 20 < len(samples) < 40
-    loose = latencies(program, amounts(protocol, max_time=1000.0, precision=0.5), clock)
-    assert len(loose) == protocol.min_rounds
+    samples = latencies(program, dataclasses.replace(protocol, max_time=1000.0, precision=precision), clock)
+    assert least <= len(samples) <= most
 
 
 def test_percentiles_are_interpolated_between_order_statistics():
@@ -153,29 +143,22 @@ def test_fresh_memory_is_seen_as_page_faults():
     assert page_faults() - before >= 32
 
 
-class AllocatingProgram(FakeProgram):
-    """Its step raises the peak in a fake /proc."""
-
-    def __init__(self, clock, proc):
-        super().__init__(clock)
-        self.proc = proc
-
-    def step(self):
-        super().step()
-        write_status(self.proc, rss=40, peak=90)
-
-
 def write_status(proc, rss, peak):
     (proc / "status").write_text(f"Name:\tx\nVmHWM:\t{peak * 1024:8} kB\nVmRSS:\t{rss * 1024:8} kB\n")
 
 
-def test_memory_reads_the_peak_after_the_step_and_the_initial_before(clock, tmp_path):
+@pytest.fixture
+def proc(tmp_path):
+    """A fake /proc of a process that holds 30 MiB, and 70 MiB at most before its peak is raised."""
     write_status(tmp_path, rss=30, peak=70)
-    program = AllocatingProgram(clock, tmp_path)
-    found = memory(program, "cpu", program.step, tmp_path)
+    return tmp_path
+
+
+def test_memory_reads_the_peak_after_the_step_and_the_initial_before(clock, proc):
+    found = memory(FakeProgram(clock), "cpu", lambda: write_status(proc, rss=40, peak=90), proc)
     assert found["host_initial_memory"].value == 30 * MIB
     assert found["host_peak_memory"].value == 90 * MIB
-    assert (tmp_path / "clear_refs").read_text() == "5"
+    assert (proc / "clear_refs").read_text() == "5"
 
 
 def test_what_a_thread_gives_back_after_the_call_does_not_count(clock):
@@ -201,24 +184,12 @@ def test_host_peak_of_this_very_process_sees_an_allocation(clock):
     assert 60 * MIB < grown < 80 * MIB
 
 
-def test_a_device_peak_below_the_initial_value_is_an_error(clock):
-    class Wrong(FakeProgram):
-        def memory_in_use(self):
-            return Metric(2.0, "test")
-
-        def peak_memory(self):
-            return Metric(1.0, "test")
-
-    with pytest.raises(ArithmeticError, match="device's peak memory, 1 B, is below the initial 2 B"):
-        memory(Wrong(clock), "cpu", lambda: None)
-
-
 class Allocating(FakeProgram):
-    """Its allocator held 70 B at most while it was built, and holds 20 B; a call needs `need` B more."""
+    """Its allocator held `peak` B at most while it was built, and holds 20 B; a call needs `need` B more."""
 
-    def __init__(self, clock, need, resets):
+    def __init__(self, clock, need, resets=False, peak=70.0):
         super().__init__(clock)
-        self.need, self.resets, self.peak = need, resets, 70.0
+        self.need, self.resets, self.peak = need, resets, peak
 
     def reset_peak_memory(self):
         self.peak = 20.0 if self.resets else self.peak
@@ -232,6 +203,11 @@ class Allocating(FakeProgram):
     def step(self):
         super().step()
         self.peak = max(self.peak, 20.0 + self.need)
+
+
+def test_a_device_peak_below_the_initial_value_is_an_error(clock):
+    with pytest.raises(ArithmeticError, match="device's peak memory, 1 B, is below the initial 20 B"):
+        memory(Allocating(clock, 0.0, peak=1.0), "cpu", lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -249,11 +225,10 @@ def test_a_peak_that_was_there_before_the_call_is_at_most_the_calls(clock, need,
     assert (found.value, found.at_most) == (peak, at_most)
 
 
-def test_a_host_peak_below_the_initial_value_is_an_error(clock, tmp_path):
-    program = AllocatingProgram(clock, tmp_path)
-    write_status(tmp_path, rss=4000, peak=70)
+def test_a_host_peak_below_the_initial_value_is_an_error(clock, proc):
+    write_status(proc, rss=4000, peak=70)
     with pytest.raises(ArithmeticError, match="host's peak memory"):
-        memory(program, "cpu", program.step, tmp_path)
+        memory(FakeProgram(clock), "cpu", lambda: write_status(proc, rss=40, peak=90), proc)
 
 
 class FakeCounter:
@@ -294,32 +269,29 @@ def test_energy_is_of_the_queue_that_throughput_had(clock):
     assert program.log == (["step"] * 37 + ["wait"]) * 3
 
 
-def test_a_load_that_draws_little_more_than_idling_needs_its_own_idle_power(clock):
+@pytest.mark.parametrize(("extra", "near"), [(0.2, True), (0.55, True), (0.65, False), (3.0, False)])
+def test_a_load_that_draws_little_more_than_idling_needs_its_own_idle_power(clock, extra, near):
     """Idle power is off by 3 % at another moment, and energy without the idle share then by a twentieth at most."""
-    for extra, near in ((0.2, True), (0.55, True), (0.65, False), (3.0, False)):
-        program = FakeProgram(clock, duration=5.0 / (20.0 * extra))
-        load = drawn(FakeCounter(clock, program), lambda p=program: queued(p, 4, 2.0, clock), clock, clock.sleep)
-        rest = {name: Metric(value, "a test") for name, value in (("power_idle", 20.0), ("energy_period", 0.001))}
-        assert near_idle(load, rest) is near
-        if not near:
-            moved = {**rest, "power_idle": Metric(20.0 * 1.03, "another moment")}
-            nets = [
-                energy(FakeCounter(clock, program), load, of, 1.0, 2.0, "")["energy_per_sample_net"]
-                for of in (rest, moved)
-            ]
-            assert nets[1].value == pytest.approx(nets[0].value, rel=0.051)
+    program = FakeProgram(clock, duration=5.0 / (20.0 * extra))
+    meter = FakeCounter(clock, program)
+    load = drawn(meter, lambda: queued(program, 4, 2.0, clock), clock, clock.sleep)
+    rest = {name: Metric(value, "a test") for name, value in (("power_idle", 20.0), ("energy_period", 0.001))}
+    assert near_idle(load, rest) is near
+    moved = {**rest, "power_idle": Metric(20.0 * 1.03, "another moment")}
+    own, others = (energy(meter, load, of, 1.0, 2.0, "")["energy_per_sample_net"].value for of in (rest, moved))
+    assert near or others == pytest.approx(own, rel=0.051)
 
 
 class SteppingCounter:
-    """20 W, told every `step` seconds alone."""
+    """20 W, told every `step` seconds alone; to read it takes a while."""
 
     name, fault = "stepping", ""
 
-    def __init__(self, clock, step):
-        self.clock = clock
-        self.step = step
+    def __init__(self, clock, step, takes=0.0):
+        self.clock, self.step, self.takes = clock, step, takes
 
     def read(self):
+        self.clock.advance(self.takes)
         return 20.0 * self.step * (self.clock.now // self.step)
 
 
@@ -331,12 +303,7 @@ def test_the_counters_period_is_measured(clock, step):
 
 
 def test_polling_ends_by_the_clock_however_long_a_reading_takes(clock):
-    class Slow(SteppingCounter):
-        def read(self):
-            clock.advance(0.0035)
-            return super().read()
-
-    period(Slow(clock, 0.1), clock, clock.sleep)
+    period(SteppingCounter(clock, 0.1, takes=0.0035), clock, clock.sleep)
     assert 1.0 <= clock.now < 1.02
 
 
@@ -454,6 +421,9 @@ def make_rapl(folder, energies, wrap=1_000_000, names="package-{}"):
 
 
 def test_rapl_sums_packages_and_corrects_a_wrap(tmp_path):
+    assert "no RAPL" in counter("cpu", tmp_path)
+    make_rapl(tmp_path, [999_000, 100], names="psys")
+    assert "no RAPL" in counter("cpu", tmp_path)
     make_rapl(tmp_path, [999_000, 100])
     meter = counter("cpu", tmp_path)
     assert isinstance(meter, RaplCounter)
@@ -470,12 +440,6 @@ def test_the_whole_boards_counter_is_not_added_to_its_packages(tmp_path):
     for zone in tmp_path.iterdir():
         (zone / "energy_uj").write_text("600")
     assert meter.read() == pytest.approx(500 / 1e6)
-
-
-def test_a_machine_without_rapl_says_so(tmp_path):
-    assert "no RAPL" in counter("cpu", tmp_path)
-    make_rapl(tmp_path, [100], names="psys")
-    assert "no RAPL" in counter("cpu", tmp_path)
 
 
 def test_a_package_whose_counter_vanishes_stays_at_its_last_reading_and_says_so(tmp_path):
@@ -552,22 +516,22 @@ def ticking(stat, clock, own=lambda: 0.0):
     return load, passing
 
 
-def test_of_several_laps_the_one_with_the_most_other_load_counts(clock, tmp_path):
+@pytest.mark.parametrize(
+    ("laps", "told"),
+    [
+        # Of several the one with the most other load counts.
+        ([(2.0, 0.2), (1.0, 0.9), (1.0, 0.0)], 0.45),
+        # What is shorter than the kernel's clock can tell counts with the next.
+        ([(0.01, 0.01), (1.0, 0.0)], 0.01 / 2.02),
+    ],
+)
+def test_other_load_is_told_of_the_worst_lap(clock, tmp_path, laps, told):
     load, passing = ticking(tmp_path / "stat", clock)
-    passing(2.0, 0.2)
-    load.lap()
-    passing(1.0, 0.9)
-    load.lap()
-    passing(1.0, 0.0)
-    assert load.read().value == pytest.approx(0.45)
-
-
-def test_laps_shorter_than_the_kernels_clock_can_tell_count_as_one(clock, tmp_path):
-    load, passing = ticking(tmp_path / "stat", clock)
-    passing(0.01, 0.01)
-    load.lap()
-    passing(1.0, 0.0)
-    assert load.read().value == pytest.approx(0.01 / 2.02)
+    for seconds, busy in laps[:-1]:
+        passing(seconds, busy)
+        load.lap()
+    passing(*laps[-1])
+    assert load.read().value == pytest.approx(told)
 
 
 @pytest.mark.parametrize(("busy", "none"), [(0.0, True), (0.02, True), (0.05, False), (0.25, False)])
@@ -587,33 +551,31 @@ def test_one_busy_cpu_of_many_keeps_nobody_waiting_for_a_gpu(clock, tmp_path, de
     assert load.none is none
 
 
-def test_waiting_ends_when_others_have_left(clock, tmp_path):
+@pytest.mark.parametrize(
+    ("patience", "leave", "quiet", "waited"),
+    [
+        (60.0, 3.0, True, 3.25),
+        (10.0, math.inf, False, 10.0),
+        # Nor does it wait at all without patience.
+        (0.0, 3.0, False, 0.0),
+    ],
+)
+def test_waiting_ends_when_others_have_left_or_with_the_patience(clock, tmp_path, patience, leave, quiet, waited):
+    sleeps = []
+
     def watch():
         load, passing = ticking(tmp_path / "stat", clock)
-        sleeps.append(lambda seconds: passing(seconds, seconds if clock() < 3.0 else 0.0))
+        sleeps.append(lambda seconds: passing(seconds, seconds if clock() < leave else 0.0))
         return load
 
-    sleeps = []
-    assert wait_for_quiet(60.0, lambda seconds: sleeps[-1](seconds), watch)
-    assert clock() == 3.25
-    # Nor does it wait at all without patience.
-    assert not wait_for_quiet(0.0, lambda seconds: sleeps[-1](seconds), watch)
-    assert clock() == 3.25
+    assert wait_for_quiet(patience, lambda seconds: sleeps[-1](seconds), watch) is quiet
+    assert clock() == waited
 
 
-def test_waiting_ends_with_the_patience(clock, tmp_path):
-    def watch():
-        load, passing = ticking(tmp_path / "stat", clock)
-        sleeps.append(lambda seconds: passing(seconds, seconds))
-        return load
-
-    sleeps = []
-    assert not wait_for_quiet(10.0, lambda seconds: sleeps[-1](seconds), watch)
-    assert clock() == 10.0
-
-
-def test_where_nobody_counts_there_is_nothing_to_wait_for(clock, tmp_path):
-    assert wait_for_quiet(60.0, clock.sleep, lambda: OtherLoad({0}, clock, clock, tmp_path / "none"))
+def test_where_nobody_counts_there_is_nothing_to_wait_for_and_a_reason(clock, tmp_path):
+    load = OtherLoad({0}, clock, clock, tmp_path / "none")
+    assert wait_for_quiet(60.0, clock.sleep, lambda: load)
+    assert load.read().value is None
 
 
 @pytest.mark.parametrize(
@@ -657,10 +619,6 @@ def test_a_living_child_is_of_the_family_and_a_stranger_is_not():
 
 def test_this_process_is_a_family():
     assert 0 < time.process_time() <= family_time() + 0.1
-
-
-def test_other_load_without_counters_has_a_reason(clock, tmp_path):
-    assert OtherLoad({0}, clock, clock, tmp_path / "none").read().value is None
 
 
 def spanned(kind, start, seconds, thread="stream 7"):

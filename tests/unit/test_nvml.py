@@ -385,6 +385,7 @@ print(json.dumps(machine().to_json()))
 
 RUN = """
 import dataclasses, os, time
+from pathlib import Path
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
@@ -400,8 +401,11 @@ def tell(stage):
     if stage == os.environ.get("FAILING_STAGE"):
         # The counter is found, and being polled by then.
         time.sleep(0.4)
-        with open(os.environ["NVML_STUB"], "a") as state:
-            state.write(os.environ["FAILURE"])
+        state = Path(os.environ["NVML_STUB"])
+        # The first line of a key counts, and a process may be reading.
+        changed = state.with_name("changed")
+        changed.write_text(os.environ["FAILURE"] + state.read_text())
+        changed.replace(state)
 
 measured = workers.measure(Workload(LANE, MODEL, device=here.device), protocol, tell)
 workers.close()

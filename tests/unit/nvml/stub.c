@@ -53,7 +53,13 @@ static double number(const char *key, double fallback) {
 }
 
 /* What a key says of a device: of the second GPU, what stands under `key.1` if anything does. */
-static const char *told_of(void *device, const char *key, const char *fallback);
+static const char *told_of(void *device, const char *key, const char *fallback) {
+    char numbered[128];
+    snprintf(numbered, sizeof numbered, "%s.1", key);
+    const char *value = device == &devices[1] ? told(numbered, NULL) : NULL;
+    return value ? value : told(key, fallback);
+}
+
 static double number_of(void *device, const char *key, double fallback) {
     const char *value = told_of(device, key, NULL);
     return value ? atof(value) : fallback;
@@ -63,26 +69,6 @@ static double number_of(void *device, const char *key, double fallback) {
  * write them, as nothing here computes. */
 typedef struct { double memory, joules, worked; } Context;
 typedef struct { double memory, joules, mine, worked; unsigned count, pids[64]; double each[64]; } Contexts;
-static Contexts contexts(void *device);
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + time.tv_nsec * 1e-9;
-}
-
-/* Each function fails with the error that the file gives under its name. */
-#define MAY_FAIL() do { int error = (int)number(__func__, SUCCESS); if (error) return error; } while (0)
-/* What the driver tells of a whole GPU alone. */
-#define WHOLE(device) do { MAY_FAIL(); if ((device)->slice) return NOT_SUPPORTED; } while (0)
-
-static const char *told_of(void *device, const char *key, const char *fallback) {
-    char numbered[128];
-    snprintf(numbered, sizeof numbered, "%s.1", key);
-    const char *value = device == &devices[1] ? told(numbered, NULL) : NULL;
-    return value ? value : told(key, fallback);
-}
-
 static Contexts contexts(void *device) {
     Contexts found = {0};
     char folder[2048], path[4096];
@@ -112,6 +98,22 @@ static Contexts contexts(void *device) {
     if (opened) closedir(opened);
     return found;
 }
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + time.tv_nsec * 1e-9;
+}
+
+/* Each function fails with the error that the file gives under its name. */
+#define MAY_FAIL() do { int error = (int)number(__func__, SUCCESS); if (error) return error; } while (0)
+/* What the driver tells of a whole GPU alone. */
+#define WHOLE(device) do { MAY_FAIL(); if ((device)->slice) return NOT_SUPPORTED; } while (0)
+/* A function that tells one value of a whole GPU; the second kind is asked for a clock or a sensor. */
+#define TELLS(function, type, value) \
+    int function(Device *device, type *out) { WHOLE(device); *out = (type)(value); return SUCCESS; }
+#define TELLS_OF(function, value) \
+    int function(Device *device, int kind, unsigned *out) { WHOLE(device); *out = (unsigned)(value); return SUCCESS; }
 
 int nvmlInitWithFlags(unsigned flags) { (void)flags; MAY_FAIL(); return SUCCESS; }
 int nvmlShutdown(void) { return SUCCESS; }
@@ -202,47 +204,16 @@ int nvmlDeviceGetMemoryInfo_v2(Device *device, MemoryV2 *memory) {
     memory->free = memory->total - memory->reserved - memory->used;
     return SUCCESS;
 }
-int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned *milliwatts) {
-    WHOLE(device);
-    *milliwatts = (unsigned)(number_of(device, "power_limit", number_of(device, "default_power_limit", 700)) * 1000);
-    return SUCCESS;
-}
-int nvmlDeviceGetPowerManagementDefaultLimit(Device *device, unsigned *milliwatts) {
-    WHOLE(device);
-    *milliwatts = (unsigned)(number_of(device, "default_power_limit", 700) * 1000);
-    return SUCCESS;
-}
-int nvmlDeviceGetPersistenceMode(Device *device, unsigned *mode) {
-    WHOLE(device);
-    *mode = (unsigned)number("persistent", 1);
-    return SUCCESS;
-}
-int nvmlDeviceGetClockInfo(Device *device, int type, unsigned *megahertz) {
-    WHOLE(device);
-    *megahertz = (unsigned)number("clock", 1980);
-    return SUCCESS;
-}
-int nvmlDeviceGetMaxClockInfo(Device *device, int type, unsigned *megahertz) {
-    WHOLE(device);
-    *megahertz = 1980;
-    return SUCCESS;
-}
-int nvmlDeviceGetNumGpuCores(Device *device, unsigned *cores) {
-    WHOLE(device);
-    *cores = (unsigned)number_of(device, "cores", 16896);
-    return SUCCESS;
-}
-int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
-    (void)sensor;
-    WHOLE(device);
-    *celsius = (unsigned)number("temperature", 34);
-    return SUCCESS;
-}
-int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *reasons) {
-    WHOLE(device);
-    *reasons = strtoull(told("clock_event_reasons", "1"), NULL, 0); /* idle */
-    return SUCCESS;
-}
+#define DEFAULT_LIMIT number_of(device, "default_power_limit", 700)
+TELLS(nvmlDeviceGetEnforcedPowerLimit, unsigned, number_of(device, "power_limit", DEFAULT_LIMIT) * 1000)
+TELLS(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, DEFAULT_LIMIT * 1000)
+TELLS(nvmlDeviceGetPersistenceMode, unsigned, number("persistent", 1))
+TELLS(nvmlDeviceGetComputeMode, int, number("compute_mode", 0))
+TELLS(nvmlDeviceGetNumGpuCores, unsigned, number_of(device, "cores", 16896))
+TELLS(nvmlDeviceGetCurrentClocksEventReasons, u64, strtoull(told("clock_event_reasons", "1"), NULL, 0)) /* idle */
+TELLS_OF(nvmlDeviceGetClockInfo, number("clock", 1980))
+TELLS_OF(nvmlDeviceGetMaxClockInfo, 1980)
+TELLS_OF(nvmlDeviceGetTemperature, number("temperature", 34))
 int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields) {
     WHOLE(device);
     for (int index = 0; index < count; index++) {
@@ -269,11 +240,6 @@ int nvmlDeviceGetUtilizationRates(Device *device, Utilization *percent) {
     double worked = contexts(device).worked;
     percent->gpu = worked && now() - worked < 0.5 ? 100 : (unsigned)number_of(device, "utilisation", 0);
     percent->memory = 0;
-    return SUCCESS;
-}
-int nvmlDeviceGetComputeMode(Device *device, int *mode) {
-    WHOLE(device);
-    *mode = (int)number("compute_mode", 0);
     return SUCCESS;
 }
 int nvmlDeviceGetEccMode(Device *device, unsigned *current, unsigned *pending) {

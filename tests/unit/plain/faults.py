@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 from plain_lane import Plain
 
 
@@ -70,6 +71,21 @@ class HangsInC(Net):
     def __call__(self):
         come()
         ctypes.PyDLL(None).sleep(3600)
+
+
+class Greedy(Net):
+    """It asks for 64 MiB a sample; a batch of 7 aborts."""
+
+    def __call__(self):
+        with Path(os.environ["FAULT_COMES"]).open("a") as processes:
+            print(os.getpid(), file=processes)
+        if self.batch_size == 7:
+            # As C++ ends a process in which nothing catches it.
+            os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
+            os.abort()
+        # No page of it is ever touched.
+        np.empty(self.batch_size << 26, np.uint8)
+        return 1.0
 
 
 class BlocksSignals(Net):

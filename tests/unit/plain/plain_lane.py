@@ -26,6 +26,7 @@ class Call(Program):
         self.settings = {}
         self.batch_size = batch_size
         self.network = network
+        network.batch_size = batch_size
         self.ranks = ranks
 
     def agree(self, value):
