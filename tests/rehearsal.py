@@ -46,7 +46,7 @@ from fwbench.record.measurement import Metric
 from fwbench.worker.process import facts, job, passes, player, run, training
 from tests.unit.fakes import round_mantissa
 from tests.unit.nvml import GPUS, SLICE, Stub, compiler
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, git
 
 MIB, GIB = 2**20, 2**30
 
@@ -490,12 +490,8 @@ class Rehearsal:
 
     def duet(self) -> Outcome:
         """The suite's own revision against itself."""
-        for command in (
-            ["init", "-q"],
-            ["add", "."],
-            ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
-        ):
-            subprocess.run(["git", *command], cwd=self.folder, check=True, capture_output=True)
+        for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
+            git(self.folder, *command)
         code, shown = self._pytest("--fwbench-against=HEAD")
         if not self.machine.usable:
             return "nothing compared, exit code 4", _unless((code == 4, f"exit code {code}: {shown}"))

@@ -2,11 +2,10 @@
 
 import json
 import re
-import subprocess
 
 import pytest
 
-from tests.unit.shared import ONE_PLAIN_PAIR
+from tests.unit.shared import ONE_PLAIN_PAIR, git
 
 PLAIN = """
     import time
@@ -49,11 +48,6 @@ def run(stranger, core):
 
 def stored(stranger, name="x.json"):
     return json.loads((stranger.path / name).read_text())
-
-
-def committed(folder):
-    for arguments in (("init",), ("add", "."), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "one")):
-        subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
 
 def timeless(result):
@@ -192,7 +186,8 @@ def test_plain_benchmarks_are_gated_without_any_framework(stranger, run):
     )
     stranger.makeini("[pytest]\npythonpath = .\n")
     stranger.makeconftest(ONE_PLAIN_PAIR)
-    committed(stranger.path)
+    for arguments in (["init"], ["add", "."], ["commit", "-m", "one"]):
+        git(stranger.path, *arguments)
     stranger.makepyfile(words="def count(): return sum(range(4000))")
     result = run("--benchmark-only", "--fwbench-profile=ci", "--fwbench-against=HEAD", "--fwbench-summary=x.json")
     summary = stored(stranger)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.shared import ALONE, ONE_PAIR
+from tests.unit.shared import ALONE, ONE_PAIR, git
 
 REPOSITORY = Path(__file__).with_name("repository")
 QUICK = (
@@ -32,8 +32,7 @@ class Repository:
         (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
         (folder / ".gitignore").write_text(".benchmarks/\n__pycache__/\n")
         for arguments in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "Begin"]):
-            identity = ("-c", "user.name=stranger", "-c", "user.email=stranger@example.org")
-            subprocess.run(["git", "-C", folder, *identity, *arguments], check=True)
+            git(folder, *arguments)
 
     def run(self, *arguments):
         """Exit code and all that a module's command wrote."""

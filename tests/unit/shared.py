@@ -5,6 +5,7 @@ import fcntl
 import importlib
 import os
 import shutil
+import subprocess
 
 from fwbench.suite.profiles import PROFILES
 
@@ -77,6 +78,13 @@ def once(tmp_path_factory, name, make):
             make(folder)
             made.touch()
     return folder
+
+
+def git(folder, *arguments):
+    """Run git in a folder, as nobody in particular; returns its output."""
+    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+    done = subprocess.run(["git", *identity, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def extension(path):

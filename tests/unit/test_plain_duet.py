@@ -21,7 +21,7 @@ from fwbench.worker.process.player import Turns
 from fwbench.worker.process.witness import Witness
 from fwbench.worker.turns.plain import Invocation, PlainPairs
 from fwbench.worker.turns.taken import Taken
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, git
 from tests.unit.test_duet import BASE, HEAD
 
 SOURCE = "import time\n\n\ndef nap():\n    time.sleep(0.001)\n    return 1\n\n\ndef same():\n    return 2\n"
@@ -112,9 +112,8 @@ def committed(folder, benchmarks, settings, source=SOURCE):
     for name, text in {**files, "conftest.py": CODSPEED}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    ran(folder, "git", "init", "-q")
-    ran(folder, "git", "add", "-A")
-    ran(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        git(folder, *arguments)
     return folder
 
 

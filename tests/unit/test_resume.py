@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +25,7 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from tests.unit.faults.test_records import AGAIN
 from tests.unit.recorded import failed, measured, rounds, write
+from tests.unit.shared import git
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as run
 from tests.unit.suites import suite as noops
@@ -465,11 +465,6 @@ def repository(pytester, monkeypatch):
 
     code.top = top
     return code
-
-
-def git(top, *arguments):
-    author = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
-    subprocess.run(["git", "-C", str(top), *author, *arguments], check=True, capture_output=True)
 
 
 def test_a_commit_and_every_change_that_is_not_committed_count(repository):

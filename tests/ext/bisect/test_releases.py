@@ -5,12 +5,8 @@ import math
 import pytest
 
 from fwbench.commands.cli import main
-from fwbench.commands.prove import Collected
 from fwbench.compare.pair import Pair
 from fwbench.ext.causes import searching, series
-from fwbench.models import Model
-from fwbench.models.inputs import normal
-from fwbench.models.project import Project
 from tests.unit.worker.turns.test_releases import below, has, wheels  # noqa: F401 (fixtures)
 
 
@@ -30,14 +26,11 @@ class Given:
 
 
 @pytest.fixture
-def project(below, tmp_path, monkeypatch):
+def project(below, tmp_path, searches, monkeypatch):
     """A project without a repository, whose workers run on the interpreter `below`."""
-    model = Model("tiny", inputs=normal(4), torch="mine.net:Net")
     folder = tmp_path / "project"
     folder.mkdir()
-    known = Project(folder, (folder,))
-    known.add([model])
-    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(known, [model], frozenset(), []))
+    searches(folder)
     monkeypatch.setattr(searching, "pythons", lambda settings: {"torch": below})
     monkeypatch.setattr(series, "Pairs", Given)
     return folder

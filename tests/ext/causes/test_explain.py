@@ -15,20 +15,16 @@ from pathlib import Path
 import pytest
 
 from fwbench.commands.cli import main
-from fwbench.commands.prove import Collected
 from fwbench.compare.pair import Fault, Pair
-from fwbench.ext.causes import searching, series
+from fwbench.ext.causes import series
 from fwbench.ext.causes.edits import Edits
 from fwbench.ext.causes.series import Series
 from fwbench.ext.causes.steps import OverError
 from fwbench.ext.causes.suspects import Between
-from fwbench.models import Model
-from fwbench.models.inputs import normal
-from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
 from tests.unit.recorded import outputs
+from tests.unit.shared import git
 
-MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
 ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
 
 # The seconds of a call, as Python.
@@ -45,14 +41,8 @@ most = 0.0
 """
 
 
-def git(folder, *arguments):
-    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-    done = subprocess.run(["git", *identity, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, searches):
     """A project whose module `mine/cost.py` says how long a call takes, committed once."""
     folder = tmp_path / "project"
     (folder / "mine").mkdir(parents=True)
@@ -62,11 +52,7 @@ def folder(tmp_path, monkeypatch):
     (folder / "notes.txt").write_text("one")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "One")
-    monkeypatch.chdir(folder)
-    project = Project(folder, (folder,))
-    project.add([MODEL])
-    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(project, [MODEL], frozenset(), []))
-    monkeypatch.setattr(searching, "is_installed", lambda framework: True)
+    searches(folder)
     return folder
 
 
@@ -385,7 +371,7 @@ def test_changes_near_each_other_are_one_and_others_stand_alone():
 
 
 @pytest.mark.slow
-def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
+def test_it_names_the_line_of_real_processes(tmp_path, searches, monkeypatch, capsys):
     """A longer loop; four pairs are enough to see that the line is put back."""
     play, played = Series.play, []
 
@@ -418,10 +404,7 @@ def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "One")
     edit(folder, ("range(10)", "range(200)"), path="mine/net.py")
-    monkeypatch.chdir(folder)
-    project = Project(folder, (folder,))
-    project.add([MODEL])
-    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(project, [MODEL], frozenset(), []))
+    searches(folder)
     assert main(["explain", "main", ".", *ASKED, f"--traces={tmp_path / 'traces'}"]) == 1
     out = capsys.readouterr().out
     assert "1. mine/net.py, line 10\n" in out

@@ -23,7 +23,7 @@ def test_base_and_head_are_two_words_or_one(words, ends):
     assert searching.ends(words[0], words[1:]) == ends
 
 
-@pytest.mark.parametrize("word", ["main", "main..", "../python", "main...feature"])
+@pytest.mark.parametrize("word", ["main", "main..", "..main", "../python", "main...feature"])
 def test_one_side_alone_is_refused(word):
     with pytest.raises(UserError, match="one side alone"):
         searching.ends(word, [])

@@ -211,7 +211,8 @@ class Repository:
 WHO = {"NAME": "nobody", "EMAIL": "nobody@example.org", "DATE": "1700000000 +0000"}
 
 
-def make(tmp_path):
+@pytest.fixture
+def repository(tmp_path):
     """Two commits on main, one on a branch beside them, and a remote."""
     found = Repository(tmp_path)
     (tmp_path / "temporary").mkdir()
@@ -234,11 +235,6 @@ def make(tmp_path):
     found.git("clone", "--quiet", "--bare", str(found.top), str(tmp_path / "remote"))
     found.git("remote", "add", "origin", str(tmp_path / "remote"))
     return found
-
-
-@pytest.fixture
-def repository(tmp_path):
-    return make(tmp_path)
 
 
 @pytest.fixture

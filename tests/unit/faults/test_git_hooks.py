@@ -8,13 +8,10 @@ import subprocess
 import pytest
 
 from fwbench import git as module
-from tests.unit.faults.repositories import GATES, NET, make
+from tests.unit.faults.repositories import GATES, NET, repository
 from tests.unit.shared import ONE_PAIR
 
-
-@pytest.fixture
-def repository(tmp_path):
-    return make(tmp_path)
+__all__ = ["repository"]
 
 
 def commit_all(repository, top):
