@@ -13,8 +13,12 @@ from fwbench.record.journal import SCHEMA
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.worker.client.server import Server
 from tests.unit.processes import grandchildren
+from tests.unit.suites import FAST
 from tests.unit.suites import in_process as run
 from tests.unit.suites import run as in_own_process
+from tests.unit.suites import suite as noops
+
+__all__ = ["FAST", "noops", "run"]
 
 NOOP = """
     import fwbench
@@ -24,18 +28,13 @@ NOOP = """
         measurement = fwbench_measure()
         print("samples", len(measurement.samples))
 """
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-set=patience=0", "--fwbench-minutes=0")
 
 
 @pytest.fixture
-def suite(pytester, request, monkeypatch):
-    """A user's suite outside this repository, over three no-op workloads."""
-    monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
-    # A run under xdist hands this down, and pytest-benchmark takes it as a word to switch itself off.
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    pytester.makeconftest('pytest_plugins = ["fwbench.plugin"]')
-    pytester.makepyfile(test_suite=NOOP)
-    return pytester
+def suite(noops):
+    """A user's suite outside this repository, over three no-op workloads of one test."""
+    noops.makepyfile(test_suite=NOOP)
+    return noops
 
 
 @pytest.fixture

@@ -111,14 +111,18 @@ def test_a_file_that_tells_no_time_has_its_own_date(tmp_path):
     assert runs(tmp_path) == [told, broken]
 
 
+def changed(record, at, value):
+    """A record with one place changed."""
+    place = record
+    for key in at[:-1]:
+        place = place[key]
+    place[at[-1]] = value
+    return record
+
+
 def damaged(*path, value):
     """A saved run with one place changed."""
-    record = saved(measured(), failed())
-    place = record
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    return record
+    return changed(saved(measured(), failed()), path, value)
 
 
 EXTRA = ("benchmarks", 0, "extra_info")
@@ -287,15 +291,6 @@ def test_a_damaged_benchmark_is_left_out_and_named_and_the_others_are_read(tmp_p
     name = "torch-mlp-inference-b1" if at and "workload" not in at else test
     assert one.name == name
     assert found.told == [f"{name} is left out ({one.fault})"]
-
-
-def changed(record, at, value):
-    """A record with one place changed."""
-    place = record
-    for key in at[:-1]:
-        place = place[key]
-    place[at[-1]] = value
-    return record
 
 
 def test_a_whole_number_of_thousands_of_digits_is_no_number(tmp_path):

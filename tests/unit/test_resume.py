@@ -20,7 +20,7 @@ from fwbench.plugin.session import Session
 from fwbench.record import journal
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.journal import AGAINST, ROUND
-from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from tests.unit.faults.test_records import AGAIN
@@ -426,17 +426,6 @@ def test_of_the_newest_journal_the_time_within_counts_not_the_name(tmp_path):
     (tmp_path / "z.jsonl").write_text("no journal")
     assert journal.newest(tmp_path).stem == "a"
     assert journal.newest(tmp_path / "none") is None
-
-
-def test_a_measurement_is_the_same_after_it_lay_in_a_journal():
-    found = measured(
-        samples=(0.1 + 0.2, 1e-9),
-        settings={"cpus": [0, 1], "z": None, "a": 1},
-        processes=({"latency": 0.1}, {"latency": 1 / 3}),
-        training={"epochs": [{"seconds": 0.1}], "losses": [0.3]},
-    )
-    text = json.dumps(found.to_json())
-    assert json.dumps(Measurement.from_json(json.loads(text)).to_json()) == text
 
 
 # Code

@@ -6,7 +6,7 @@ import pytest
 
 from fwbench.plugin import spreading
 from fwbench.record.workload import Workload
-from tests.unit.test_plugin import FAST, run, saved, suite  # noqa: F401 (a fixture)
+from tests.unit.test_plugin import FAST, noops, run, saved, suite  # noqa: F401 (fixtures)
 
 OWN = """
     import fwbench

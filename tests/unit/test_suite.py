@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import fwbench
 from fwbench.machine import machine
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
@@ -55,18 +54,6 @@ def test_a_gpu_has_a_second_at_least_to_raise_its_clocks(pytester, profile):
     # Where somebody has only so much time, or looks at programs alone.
     assert protocol("gpu", "--benchmark-max-time=0.25").least_warmup_time == 0.25
     assert protocol("gpu", "--fwbench-programs-only").least_warmup_time == 0.0
-
-
-def test_the_suites_models_are_measured_in_an_extra_lane_when_asked_and_a_users_always(chosen):
-    mine = fwbench.Model("mine", torch="nets:Net", tensorflow="nets:KerasNet", inputs=fwbench.normal(2), classes=2)
-
-    def lanes(model, *options):
-        return [workload.lane for workload in chosen(*options).of_test(model, "inference", (1,), ())]
-
-    assert lanes(mine) == ["torch", "tensorflow"]
-    assert lanes(CATALOG["mlp"]) == ["torch", "jax"]
-    asked = "--fwbench-lanes=tensorflow,tensorflow-xla"
-    assert lanes(mine, asked) == lanes(CATALOG["mlp"], asked) == ["tensorflow", "tensorflow-xla"]
 
 
 def test_the_quick_suite_has_inference_of_every_model_and_training_steps_of_two(chosen):
@@ -182,6 +169,8 @@ def test_a_model_of_ones_own_is_measured_in_every_framework_that_it_names(chosen
     assert lanes(Model("mine", inputs=normal(3), tensorflow="mine:InKeras")) == ["tensorflow"]
     assert lanes(Model("mine", inputs=normal(3), **paths), "--fwbench-lanes=tensorflow-xla") == ["tensorflow-xla"]
     assert lanes(CATALOG["mlp"]) == ["torch", "jax"]
+    both = ["tensorflow", "tensorflow-xla"]
+    assert lanes(CATALOG["mlp"], f"--fwbench-lanes={','.join(both)}") == both
     # Under a name of the suite's, too.
     assert lanes(Model("mlp", inputs=normal(3), **paths)) == ["torch", "tensorflow"]
 

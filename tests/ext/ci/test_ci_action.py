@@ -554,9 +554,8 @@ def test_names_mention_nobody_and_are_live_nowhere(name):
     text = verdicts.markdown(outcome(name, note=name))
     text.encode("utf-8")
     page = MarkdownIt("commonmark").enable("table").render(text)
-    assert set(re.findall(r"</?([a-z0-9]+)", page)) <= set(
-        ["p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"]
-    )
+    tags = {"p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    assert set(re.findall(r"</?([a-z0-9]+)", page)) <= tags
     words = re.sub(r"<[^>]*>", "\n", page).replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")
     assert not re.search(r"@\w|#\d|GH-\d|://|www\.|&#64;\w", words, re.IGNORECASE), words
     assert all(character.isprintable() or character in "\n\u200b" for character in words)

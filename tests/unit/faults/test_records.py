@@ -37,6 +37,7 @@ from tests.unit.suites import suite as noops
 from tests.unit.test_agreement import lane
 from tests.unit.test_duet_gate import in_duet, playing, project
 from tests.unit.test_fuzz import rich
+from tests.unit.test_records import changed
 
 __all__ = ["noops", "playing", "project"]
 
@@ -386,12 +387,8 @@ SAVED = "a damaged saved record"
     ],
 )
 def test_a_byte_that_is_not_utf_8_costs_one_benchmark(tmp_path, at, value, tried, fault):
-    record = saved(measured(batch_size=1), measured(batch_size=2))
-    place = record["benchmarks"][0]
-    for key in at[:-1]:
-        place = place[key]
-    place[at[-1]] = value
-    place.pop("fullname", None)
+    record = changed(saved(measured(batch_size=1), measured(batch_size=2)), ("benchmarks", 0, *at), value)
+    del record["benchmarks"][0]["fullname"]
     path = tmp_path / "x.json"
     path.write_bytes(json.dumps(record, ensure_ascii=False).encode("latin-1"))
     found = read(path)

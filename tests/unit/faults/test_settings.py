@@ -217,7 +217,7 @@ def test_a_lane_itself_changes_no_setting_that_it_does_not_state(lane, precision
     asked = [
         Workload(lane, "mlp", mode, 2, precision=precision)
         for precision in precisions
-        for mode in ("inference", "train_step")
+        for mode in (("inference", "train_step") if precision == "fp32" else ("train_step",))
     ]
     try:
         found = [workers.measure(workload, UNTIMED, lambda stage: None) for workload in asked]

@@ -48,8 +48,9 @@ def test_bars_are_of_the_largest_batch_and_begin_at_zero():
     assert [bar.get_height() for bar in panel.patches] == [30.0, 50.0]
     assert panel.get_ylim()[0] == 0
     assert [text.get_text() for text in panel.texts] == ["30.0", "50.0"]
-    assert "energy-bars" not in keys
-    assert "memory-bars" not in keys
+    assert not {"energy-bars", "memory-bars"} & keys.keys()
+    (panel,) = drawn(measured("torch", metrics={"energy_per_sample": metric(2.5)}))["energy-bars"].figure.axes
+    assert [bar.get_height() for bar in panel.patches] == [2.5]
 
 
 def test_a_lane_with_an_option_of_its_own_is_no_bar():
@@ -62,21 +63,14 @@ def test_a_lane_with_an_option_of_its_own_is_no_bar():
     assert [bar.get_height() for bar in panel.patches] == [9.0]
 
 
-def test_energy_has_bars_where_it_was_measured():
-    energy = {"energy_per_sample": metric(2.5)}
-    (panel,) = drawn(measured("torch", metrics=energy))["energy-bars"].figure.axes
-    assert [bar.get_height() for bar in panel.patches] == [2.5]
-
-
 def test_latency_is_the_share_of_calls_that_took_at_most_so_long():
     drawing = drawn(measured("torch", samples=(0.4, 0.1, 0.2, 0.3)))["latency-inference"]
     (panel,) = drawing.figure.axes
     (_, steps), (_, median) = lines(panel)
     assert steps == [(0.1, 0.0), (0.1, 0.25), (0.2, 0.5), (0.3, 0.75), (0.4, 1.0)]
     assert median == [(0.2, 0.5)]
-
-
-def test_every_process_has_its_own_latency_line():
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("time of a call", "share of calls")
+    # Every process has its own.
     once, again = measured(samples=(0.1, 0.2)), measured(samples=(0.3, 0.4))
     (panel,) = drawn(once, again)["latency-inference"].figure.axes
     assert len(panel.get_lines()) == 4
@@ -100,21 +94,15 @@ def test_curves_have_bands_of_one_standard_deviation_and_one_standard_error():
     assert spreads == pytest.approx([1.2909944, 0.6454972])
 
 
-def test_one_seed_has_no_band():
-    assert not drawn(fitted())["learning-curves-1"].figure.axes[0].collections
+@pytest.mark.parametrize("curves", ["learning-curves-1", "training-curves-1"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_one_seed_has_no_band_however_often_it_was_measured(curves, times):
+    assert not drawn(*[fitted(seed=0)] * times)[curves].figure.axes[0].collections
 
 
-def test_a_seed_measured_twice_is_one_replicate():
-    once = drawn(fitted(seed=0), fitted(seed=0))["training-curves-1"]
-    assert not once.figure.axes[0].collections
-
-
-def test_each_model_and_data_has_its_curves():
+def test_each_model_data_and_precision_has_its_curves():
     keys = drawn(fitted(), fitted(data="mnist"), fitted(model="cnn"))
     assert {"training-curves-1", "training-curves-2", "training-curves-3"} <= keys.keys()
-
-
-def test_each_precision_has_its_curves():
     found = drawn(fitted(), fitted(precision="bf16"))
     assert [found[f"training-curves-{number}"].title for number in (1, 2)] == [
         "Training curves: mlp on digits",
@@ -318,11 +306,6 @@ def test_bars_say_what_is_undecided_and_disturbed():
     assert [list(line.get_ydata()) for line in hollow] == [[100.0]]
     (latency,) = found["latency-inference"].figure.axes
     assert {line.get_fillstyle() for line in latency.get_lines() if line.get_marker() == "o"} == {"none"}
-
-
-def test_latency_panels_have_titles_on_their_axes():
-    (panel,) = drawn(measured())["latency-inference"].figure.axes
-    assert (panel.get_xlabel(), panel.get_ylabel()) == ("time of a call", "share of calls")
 
 
 def test_marks_of_what_is_undecided_are_pale():

@@ -519,17 +519,15 @@ COMPARED_BY = """
 import sys, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from fwbench.compare.criteria import Threshold
-from fwbench.compare.duet import compare
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.worker.turns.sides import sides
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
-fixed, limits = Workload("noop", "noop", mode="fixed"), {"latency": Threshold(1e3)}
+fixed = Workload("noop", "noop", mode="fixed")
 with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
-    compared = compare({fixed: limits}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play)[fixed]
+    pair = Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play([fixed])[fixed]
 """
 
 
@@ -537,7 +535,7 @@ with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
     ("script", "versions"),
     [
         (MEASURED_BY, "[found.versions]"),
-        (COMPARED_BY, "[compared.described[side]['versions'] for side in ('base', 'head')]"),
+        (COMPARED_BY, "[pair.described[side]['versions'] for side in ('base', 'head')]"),
     ],
     ids=["workers", "duet"],
 )
