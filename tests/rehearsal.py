@@ -496,10 +496,7 @@ class Rehearsal:
         if not self.machine.usable:
             return "nothing compared, exit code 4", _unless((code == 4, f"exit code {code}: {shown}"))
         if self.machine.neighbour:
-            said = "not comparable" in shown and NEIGHBOUR.happened in shown
-            return "not comparable, exit code 4, and says why", _unless(
-                (code == 4 and said, f"exit code {code}: {shown}")
-            )
+            return self._refused(code, shown, NEIGHBOUR.happened)
         return "unchanged", _unless((code == 0 and "unchanged" in shown, f"exit code {code}: {shown}"))
 
     def gate(self) -> Outcome:
@@ -510,10 +507,7 @@ class Rehearsal:
         code, shown = self._pytest("--fwbench-gate", f"--benchmark-compare={self.record}")
         del os.environ[SLOWER]
         if self.machine.neighbour:
-            said = "not comparable" in shown and "other processes were on the GPU" in shown
-            return "not comparable, exit code 4, and says why", _unless(
-                (code == 4 and said, f"exit code {code}: {shown}")
-            )
+            return self._refused(code, shown, "other processes were on the GPU")
         return "finds the slowdown", _unless((code == 1 and "regressed" in shown, f"exit code {code}: {shown}"))
 
     def ranks(self) -> Outcome:
@@ -545,6 +539,10 @@ class Rehearsal:
             (self.machine.gpu in page, f"the page does not name the {self.machine.gpu}"),
             ((NEIGHBOUR.happened in page) == self.machine.neighbour, "the page is wrong about neighbours"),
         )
+
+    def _refused(self, code: int, shown: str, why: str) -> Outcome:
+        held = code == 4 and "not comparable" in shown and why in shown
+        return "not comparable, exit code 4, and says why", _unless((held, f"exit code {code}: {shown}"))
 
     def _pytest(self, *arguments: str) -> tuple[int, str]:
         import pytest

@@ -18,10 +18,9 @@ from fwbench.parity import store
 from fwbench.parity.store import Key, Proved
 from fwbench.record.reading import PROOFS
 from tests.unit.shared import ALONE
+from tests.unit.suites import FAST
 
 SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-threads=1", *ALONE)
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-set=patience=0", "--fwbench-minutes=0")
-
 
 # Not by importing them, for which no test here has a use.
 pytestmark = pytest.mark.skipif(not (find_spec("torch") and find_spec("jax")), reason="needs torch and jax")

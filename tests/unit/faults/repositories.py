@@ -10,6 +10,7 @@ import pytest
 
 from fwbench import git as module
 from tests.unit.shared import ALONE
+from tests.unit.suites import FAST
 
 ROOT = Path(__file__).parents[3]
 
@@ -91,7 +92,6 @@ class Net(torch.nn.Linear):
         super().__init__(4, 4)
 """
 
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-set=patience=0", "--fwbench-minutes=0")
 PYTEST = ("pytest", *ALONE, "--benchmark-only", "-q", *FAST)
 GATES = {
     "duet": (*PYTEST, "--fwbench-against=BASE"),

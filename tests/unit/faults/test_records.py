@@ -12,6 +12,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
 from fwbench.commands.cli import main
@@ -22,6 +23,7 @@ from fwbench.compare.matching import distinct
 from fwbench.errors import UserError
 from fwbench.gates import kept
 from fwbench.meters.latency import percentiles
+from fwbench.plugin.session import Session
 from fwbench.record import journal as journals
 from fwbench.record.copies import Copies
 from fwbench.record.fingerprint import Fingerprint
@@ -179,8 +181,6 @@ def test_a_duets_sides_have_a_calls_time(fault):
 
 def sketched(value):
     """A lane whose first output is such a number."""
-    import numpy as np
-
     return {"output": np.array([value, 1.0])}
 
 
@@ -472,8 +472,6 @@ def pytest_runtest_protocol(item, nextitem):
     [(True, "a benchmark crashed"), (False, "a test failed after its benchmark was measured")],
 )
 def test_the_last_outcome_of_a_test_counts(noops, monkeypatch, crashes, tried, fault):
-    from fwbench.plugin.session import Session
-
     real, asked = Session.run, []
 
     def once(session, workload, *rest):
@@ -515,8 +513,6 @@ def test_the_last_outcome_of_a_test_counts(noops, monkeypatch, crashes, tried, f
 
 
 def test_a_test_that_fails_again_has_failed_once(noops, monkeypatch, fault):
-    from fwbench.plugin.session import Session
-
     monkeypatch.setattr(Session, "run", lambda session, workload, *rest: failed(lane="noop", model="noop"))
     noops.makeconftest(AGAIN)
     noops.makepyfile(test_suite=benchmarks(sizes=(1,)))

@@ -1,12 +1,12 @@
 """Partial runs: the report is right about what there is and says what is missing."""
 
-import csv
 import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
+from fwbench.commands.cli import main
 from fwbench.compare.cases import settings
 from fwbench.meters.imported import with_others
 from fwbench.record.measurement import Metric
@@ -15,6 +15,8 @@ from fwbench.report.answers import answers
 from tests.unit.recorded import MACHINE, failed, fitted, journal, measured, metric, plain, saved, write
 from tests.unit.report import parsing
 from tests.unit.report.conftest import few_pdfs
+
+KEPT = Path(__file__).parents[3] / ".benchmarks" / "0001_readme.json"
 
 
 def text(folder):
@@ -105,8 +107,6 @@ def test_a_run_saved_without_its_rounds(report):
 
 
 def test_a_journal_cut_off_says_what_it_lost(tmp_path, report, capsys):
-    from fwbench.commands.cli import main
-
     path = write(tmp_path / "x.jsonl", journal(measured("torch"), measured("jax")))
     path.write_text(path.read_text()[:-50])
     assert main(["report", str(path), "--out", str(tmp_path / "out")]) == 0
@@ -235,8 +235,6 @@ def test_formats_are_written_as_asked(report, formats):
 
 
 def test_the_same_records_write_the_same_bytes(tmp_path, report, monkeypatch):
-    from fwbench.commands.cli import main
-
     out = report(saved(measured("torch"), measured("jax"), fitted()), pdfs=1)
     path = tmp_path / "0.json"
     with few_pdfs(1):
@@ -283,23 +281,16 @@ def test_two_settings_define_each_label_once(report):
 
 
 def test_a_metric_that_a_run_of_this_fwbench_holds_is_known_to_it(tmp_path):
-    from fwbench.commands.cli import main
-
-    kept = Path(__file__).parents[3] / ".benchmarks" / "0001_readme.json"
-    assert main(["report", str(kept), "--out", str(tmp_path), "--format", "csv"]) == 0
+    assert main(["report", str(KEPT), "--out", str(tmp_path), "--format", "csv"]) == 0
     rows = tables(tmp_path)["sources"].dicts()
     assert {"bare_loop_ratio", "throughput"} <= {row["metric"] for row in rows}
     assert not [row for row in rows if row["what"] == "unknown to this fwbench"]
 
 
 def test_answers_csv_holds_the_numbers_of_a_records_answers(tmp_path):
-    from fwbench.commands.cli import main
-
-    kept = Path(__file__).parents[3] / ".benchmarks" / "0001_readme.json"
-    assert main(["report", str(kept), "--out", str(tmp_path), "--format", "csv"]) == 0
-    with (tmp_path / "tables" / "answers.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    (setting,) = settings([read(kept)])
+    assert main(["report", str(KEPT), "--out", str(tmp_path), "--format", "csv"]) == 0
+    rows = tables(tmp_path)["answers"].dicts()
+    (setting,) = settings([read(KEPT)])
     found = answers(setting.cases)
     assert len(rows) == len(found) == 15
     for row, answer in zip(rows, found, strict=True):

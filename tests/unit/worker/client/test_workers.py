@@ -1,5 +1,6 @@
 """The process boundary, with real processes and a framework that does nothing."""
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import types
 import venv
 from importlib import metadata
@@ -32,7 +32,7 @@ from fwbench.worker.process.server import serve
 from fwbench.worker.ranks.star import JOB
 from tests.tensorflow import needs_tensorflow
 from tests.unit.fakes import NO_PROJECT
-from tests.unit.processes import grandchildren
+from tests.unit.processes import gone, grandchildren
 
 EMPTY = Workload("noop", "noop")
 FIXED = Workload("noop", "noop", mode="fixed")
@@ -45,17 +45,15 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and
 
 @pytest.fixture(scope="module")
 def workers():
-    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
-    yield workers
-    workers.close()
+    with contextlib.closing(Workers(machine(), "cpu", {}, NO_PROJECT)) as workers:
+        yield workers
 
 
 @pytest.fixture
 def own_workers():
     """Whose server has not started yet, so that it starts under the test's own environment."""
-    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
-    yield workers
-    workers.close()
+    with contextlib.closing(Workers(machine(), "cpu", {}, NO_PROJECT)) as workers:
+        yield workers
 
 
 @pytest.fixture
@@ -74,17 +72,6 @@ def endless(protocol):
 
 def ignore(stage):
     pass
-
-
-def gone(pid):
-    """Whether the process ends within a few seconds."""
-    for _ in range(500):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_a_measurement_comes_back_whole(workers, protocol):
@@ -164,7 +151,7 @@ def test_a_worker_that_does_not_come_back_is_killed_at_the_deadline(workers, end
     measurement = workers.measure(FIXED, late, lambda stage: pids.extend(grandchildren(os.getpid())))
     assert (measurement.failure.kind, measurement.failure.stage) == ("timed_out", "latency")
     assert "0.5 s" in measurement.failure.message
-    assert gone(pids[0])
+    assert gone(pids)
     assert workers.measure(EMPTY, protocol, ignore).failure is None
 
 
@@ -178,32 +165,25 @@ def test_an_interrupted_client_leaves_no_worker(workers, endless):
 
     with pytest.raises(KeyboardInterrupt):
         workers.measure(FIXED, endless, interrupt)
-    assert gone(pids[0])
+    assert gone(pids)
+
+
+FOR_EVER = """
+protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
+workload = Workload("noop", "noop", mode="fixed")
+workers = Workers(machine(), "cpu", {}, Project(Path(), ()))
+workers.measure(workload, protocol, lambda stage: print(stage, flush=True))
+"""
 
 
 def test_a_killed_client_leaves_no_worker():
-    script = textwrap.dedent(
-        """
-        import dataclasses
-        from pathlib import Path
-        from fwbench.machine import machine
-        from fwbench.models.project import Project
-        from fwbench.suite.profiles import PROFILES
-        from fwbench.worker.client.workers import Workers
-        from fwbench.record.workload import Workload
-        protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
-        workload = Workload("noop", "noop", mode="fixed")
-        workers = Workers(machine(), "cpu", {}, Project(Path(), ()))
-        workers.measure(workload, protocol, lambda stage: print(stage, flush=True))
-        """
-    )
-    client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    client = subprocess.Popen([sys.executable, "-c", f"{BEGIN}{FOR_EVER}"], stdout=subprocess.PIPE, text=True)
     while client.stdout.readline() != "latency\n":
         pass
     (pid,) = grandchildren(client.pid)
     client.kill()
     client.communicate()
-    assert gone(pid)
+    assert gone([pid])
 
 
 def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_words(protocol, tmp_path):
@@ -502,29 +482,26 @@ def installed(tmp_path):
     return site
 
 
-MEASURED_BY = """
-import sys
+BEGIN = """
+import dataclasses, sys, tempfile
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+if sys.argv[1:]:
+    sys.path.insert(0, sys.argv[1])
 from fwbench.machine import machine
+from fwbench.models import CATALOG
 from fwbench.models.project import Project
+from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.workers import Workers
-from fwbench.record.workload import Workload
+from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.sides import sides
+"""
+MEASURED_BY = """
 workers = Workers(machine(), "cpu", {"noop": sys.executable}, Project(Path(), ()))
 found = workers.measure(Workload("noop", "noop"), PROFILES["quick"], lambda _: None)
 workers.close()
 """
 COMPARED_BY = """
-import sys, tempfile
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from fwbench.worker.turns.pairs import Pairs
-from fwbench.models import CATALOG
-from fwbench.models.project import Project
-from fwbench.worker.turns.sides import sides
-from fwbench.machine import machine
-from fwbench.record.workload import Workload
 fixed = Workload("noop", "noop", mode="fixed")
 with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
     pair = Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play([fixed])[fixed]
@@ -541,7 +518,7 @@ with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
 )
 def test_an_interpreter_has_its_own_libraries_and_not_those_beside_fwbench(installed, script, versions):
     """Else an upgrade would be compared with itself."""
-    told = f"{script}\nimport json; print(json.dumps([v['numpy'] for v in {versions}]))"
+    told = f"{BEGIN}{script}\nimport json; print(json.dumps([v['numpy'] for v in {versions}]))"
     done = subprocess.run(
         [sys.executable, "-c", told, installed], cwd=installed.parent, capture_output=True, text=True, check=True
     )
