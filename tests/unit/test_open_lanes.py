@@ -236,8 +236,11 @@ def package(tmp_path, monkeypatch):
     return package
 
 
+MINE = {"title": "mine", "adapter": "mine:A", "distributions": ("mine",)}
+
+
 def lane(name="mine", framework="mine", **fields):
-    given = {"title": "mine", "adapter": "mine:A", "distributions": ("mine",), **fields}
+    given = {**MINE, **fields}
     return f"Lane(name={name!r}, framework={framework!r}, {', '.join(f'{k}={v!r}' for k, v in given.items())})"
 
 
@@ -306,14 +309,8 @@ def test_a_lane_survives_its_way_to_a_worker():
 
 
 def test_a_lanes_variables_depend_on_threads_and_device():
-    known = Lane(
-        name="mine",
-        framework="mine",
-        title="mine",
-        adapter="mine:A",
-        distributions=(),
-        environment={"POOL": "{threads}", "SHOWN": {"gpu": "0"}, "MODE": "x"},
-    )
+    told = {"POOL": "{threads}", "SHOWN": {"gpu": "0"}, "MODE": "x"}
+    known = Lane(name="mine", framework="mine", **MINE, environment=told)
     assert known.variables(3, "cpu") == {"POOL": "3", "MODE": "x"}
     assert known.variables(2, "gpu") == {"POOL": "2", "SHOWN": "0", "MODE": "x"}
 
@@ -321,15 +318,8 @@ def test_a_lanes_variables_depend_on_threads_and_device():
 @pytest.fixture
 def numpy_lane(monkeypatch):
     """LANES with a lane of another package, which brings a network for the MLP."""
-    known = Lane(
-        name="numpy",
-        framework="numpy",
-        title="NumPy",
-        adapter="mine:A",
-        distributions=(),
-        networks={"mlp": "mine:MLP", "cnn": "mine:CNN"},
-        package="numpy-lane",
-    )
+    networks = {"mlp": "mine:MLP", "cnn": "mine:CNN"}
+    known = Lane(name="numpy", framework="numpy", **MINE, networks=networks, package="numpy-lane")
     monkeypatch.setattr(lanes, "LANES", {**OWN, "numpy": known})
 
 

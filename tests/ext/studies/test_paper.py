@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,9 @@ from fwbench.record import reading
 from fwbench.report.origin import origin
 from fwbench.report.tables import Column, Spread, tabulate
 from tests.ext.studies.tex import compiled, complaints, copied, needs_tex
-from tests.unit.recorded import MACHINE, fitted, measured, metric, saved, write
+from tests.unit.recorded import MACHINE, failed, fitted, measured, metric, saved, write
 from tests.unit.report.conftest import GOLDEN
+from tests.unit.test_text import BAD
 
 DOCS = Path(__file__).parents[3] / "docs" / "reports.md"
 NAMES = (
@@ -325,3 +327,32 @@ def test_a_note_can_be_left_out(golden, tmp_path):
     )
     compiled(tmp_path, "paper")
     assert "Samples per second by lane" not in copied(tmp_path / "paper.pdf")
+
+
+@needs_tex
+def test_the_golden_report_compiles_without_a_warning_or_a_table_that_is_too_wide(golden, tmp_path):
+    shutil.copytree(golden, tmp_path / "out")
+    assert complaints(compiled(tmp_path / "out")) == []
+
+
+@needs_tex
+def test_hostile_names_compile(hostile, tmp_path):
+    shutil.copytree(hostile, tmp_path / "out")
+    assert "Missing character" not in compiled(tmp_path / "out")
+
+
+@needs_tex
+def test_tables_longer_than_a_page_compile(report):
+    out = report(saved(*(measured("torch", batch_size=n) for n in range(1, 120)), fitted(), failed()), formats="latex")
+    assert r"\begin{longtable}" in (out / "tables" / "inference.tex").read_text()
+    compiled(out)
+
+
+def test_latex_shows_every_command_as_text():
+    table = tabulate("x", r"\input{x}", "x", (Column(r"\input{x}", lambda item: r"\input{x}"),), [1])
+    assert not re.search(r"\\input", latex.write(table, "x", r"\input{x}"))
+
+
+def test_latex_has_no_characters_that_nobody_sees():
+    assert escape(BAD).isascii()
+    assert "\n" not in escape(BAD)

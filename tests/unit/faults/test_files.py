@@ -136,25 +136,14 @@ def test_a_journal_that_is_none_is_not_the_newest(tmp_path, fault, thing):
 
 
 @named
-def test_what_lies_in_the_place_of_a_proof_is_no_proof(tmp_path, fault, thing):
+def test_what_lies_in_the_place_of_a_proof_a_checkpoint_or_a_summary_is_none(tmp_path, monkeypatch, fault, thing):
     thing(tmp_path / "mine.json")
     assert store._read(tmp_path, "mine") == []
-    fault(KIND, tried(thing, "in the place of a proof"))
-
-
-@named
-def test_what_lies_in_the_place_of_a_checkpoint_has_no_digest(tmp_path, monkeypatch, thing):
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    thing(tmp_path / "x.safetensors")
-    model = fwbench.Model("mine", torch="a:b", inputs=fwbench.normal(2), checkpoint="x.safetensors")
-    assert store._checkpoint(model) == {}
-
-
-@named
-def test_what_lies_in_the_place_of_a_summary_is_refused(tmp_path, thing):
-    thing(tmp_path / "x.json")
     with pytest.raises(fwbench.errors.UserError, match="cannot be read"):
-        outcome_file.read(tmp_path / "x.json")
+        outcome_file.read(tmp_path / "mine.json")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert store._checkpoint(fwbench.Model("x", torch="a:b", inputs=fwbench.normal(2), checkpoint="mine.json")) == {}
+    fault(KIND, tried(thing, "in the place of a proof"))
 
 
 @pytest.mark.parametrize("thing", [a_pipe, a_socket, a_folder], ids=lambda thing: thing.__name__)

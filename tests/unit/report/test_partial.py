@@ -59,7 +59,7 @@ def test_a_single_epoch_has_no_steady_one(report):
         "torch", "mlp", "fit", 64, data="digits", training={"epochs": [dict(one.training["epochs"][0])]},
         metrics={"first_epoch_time": metric(9.0)}, samples=(9.0,),
     )  # fmt: skip
-    (row,) = tables(report(saved(short)))["epoch-time"].dicts()
+    (row,) = tables(report(saved(short), formats="csv"))["epoch-time"].dicts()
     assert (row["first epoch [s]"], row["epoch [s]"]) == ("9.0", "")
 
 
@@ -164,7 +164,7 @@ def test_somebody_elses_benchmarks_are_listed_apart(report):
 
 def test_a_gpu_shows_its_own_memory(report):
     memory = {"device_peak_memory": metric(7.0), "host_peak_memory": metric(3.0)}
-    out = report(saved(measured("torch", device="gpu", metrics=memory)))
+    out = report(saved(measured("torch", device="gpu", metrics=memory)), formats="csv")
     assert tables(out)["inference"].dicts()[0]["memory [B]"] == "7.0"
 
 
@@ -178,7 +178,7 @@ def test_a_peak_that_is_at_most_so_much_is_shown_so_and_ranked_with_no_other(rep
     assert "&lt;= 2.00 GiB" in text(out)
     (answer,) = tables(out)["answers"].dicts()
     assert (answer["least memory"], answer["least latency"]) == ("", "torch")
-    out = report(saved(gpu("torch", 3 * 2**30), gpu("jax", 2**31)))
+    out = report(saved(gpu("torch", 3 * 2**30), gpu("jax", 2**31)), formats="csv")
     assert tables(out)["answers"].dicts()[0]["least memory"] == "jax"
 
 
@@ -204,13 +204,13 @@ def test_compiling_costs_what_a_lane_is_ready_later(report):
         return measured(name, throughput=1 / call, metrics=values)
 
     compiled = lane("jax", 9.0, 0.25, trace_time=1.0, compile_time=2.0)
-    (row,) = tables(report(saved(lane("torch", 2.0, 0.5), compiled)))["break-even"].dicts()
+    (row,) = tables(report(saved(lane("torch", 2.0, 0.5), compiled), formats="csv"))["break-even"].dicts()
     assert (row["compiling [s]"], row["calls to break even"]) == ("7.0", "28.0")
 
 
 def test_the_start_stands_beside_the_compile_time(report):
     start = {"trace_time": metric(1.0), "compile_time": metric(2.0), "time_to_steady": metric(4.5)}
-    (row,) = tables(report(saved(measured("torch", metrics=start))))["inference"].dicts()
+    (row,) = tables(report(saved(measured("torch", metrics=start)), formats="csv"))["inference"].dicts()
     assert (row["compile [s]"], row["to steady [s]"]) == ("3.0", "4.5")
 
 
@@ -245,7 +245,7 @@ def test_the_same_records_write_the_same_bytes(tmp_path, report, monkeypatch):
 
 def test_a_mode_that_this_fwbench_does_not_know_is_no_price_of_the_harness(report):
     lanes = [measured(lane, mode="serve", throughput=speed) for lane, speed in (("torch", 100.0), ("jax", 200.0))]
-    found = tables(report(saved(*lanes)))
+    found = tables(report(saved(*lanes), formats="csv"))
     assert [row["speed-up"] for row in found["other-modes"].dicts()] == ["1.0", "2.0"]
     assert "harness" not in found
     assert found["answers"].dicts()[0]["mode"] == "serve"
@@ -268,7 +268,7 @@ def test_workloads_that_a_file_holds_twice_are_processes_of_its_run_and_named(re
 
 def test_a_lane_that_a_file_holds_twice_makes_one_pair_with_one_that_it_holds_once(report):
     given = [measured("jax", throughput=speed, overhead_s=speed) for speed in (250.0, 300.0)]
-    (row,) = tables(report(saved(measured("torch"), *given)))["answers"].dicts()
+    (row,) = tables(report(saved(measured("torch"), *given), formats="csv"))["answers"].dicts()
     assert row["which rests on"] == "one process each; beyond 2x"
 
 
@@ -304,4 +304,5 @@ def test_answers_csv_holds_the_numbers_of_a_records_answers(tmp_path):
 
 
 def test_a_cpu_stands_beside_no_gpus_published_calls(report):
-    assert not [key for key in tables(report(saved(measured("jax", "resnet50", batch_size=8)))) if "published" in key]
+    out = report(saved(measured("jax", "resnet50", batch_size=8)), formats="csv")
+    assert not [key for key in tables(out) if "published" in key]
