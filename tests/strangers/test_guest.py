@@ -100,15 +100,9 @@ def test_the_public_face_imports_nothing_before_it_is_used(stranger, core):
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        (
-            "--help",
-            ["*--fwbench-fail=METRIC:PERCENT[[]+AMOUNT]", "*latency:5% or*", "*quick, ci, paper*"],
-        ),
+        ("--help", ["*--fwbench-fail=METRIC:PERCENT[[]+AMOUNT]", "*latency:5% or*", "*quick, ci, paper*"]),
         ("--fixtures", ["fwbench_measure*", "*Measure the test's workload*"]),
-        (
-            "--markers",
-            ["@pytest.mark.fwbench(*", "@pytest.mark.fwbench_fail(*", "@pytest.mark.benchmark*"],
-        ),
+        ("--markers", ["@pytest.mark.fwbench(*", "@pytest.mark.fwbench_fail(*", "@pytest.mark.benchmark*"]),
     ],
 )
 def test_what_pytest_tells_of_itself_names_ours(stranger, run, monkeypatch, option, expected):

@@ -78,13 +78,8 @@ def test_metrics_have_value_unit_direction_and_source(suite):
     assert info["metrics"]["latency_p99"]["reason"] == "n/a (n=7): p99 needs 299 samples"
     assert info["workload"]["batch_size"] == 1
     assert info["protocol"]["min_rounds"] == 7
-    assert data["benchmarks"][0]["params"] == {
-        "framework": "noop",
-        "model": "noop",
-        "mode": "inference",
-        "batch_size": 1,
-        "precision": "fp32",
-    }
+    params = {"framework": "noop", "model": "noop", "mode": "inference", "batch_size": 1, "precision": "fp32"}
+    assert data["benchmarks"][0]["params"] == params
 
 
 def test_the_machines_fingerprint_is_in_the_record(suite):
@@ -161,15 +156,9 @@ def test_our_benchmarks_are_in_pytest_benchmarks_tables_where_these_are_asked_fo
 
 @pytest.mark.slow
 def test_group_by_histogram_and_profile_of_pytest_benchmark_work(suite):
+    options = ("--benchmark-only", "--benchmark-histogram=plot", "--benchmark-cprofile=tottime")
     # What draws histograms does not survive that pytester unloads it.
-    result = in_own_process(
-        suite,
-        "--benchmark-only",
-        "--benchmark-group-by=param:model,param:batch_size",
-        "--benchmark-histogram=plot",
-        "--benchmark-cprofile=tottime",
-        *FAST,
-    )
+    result = in_own_process(suite, *options, "--benchmark-group-by=param:model,param:batch_size", *FAST)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*benchmark 'model=noop batch_size=2': 1 tests*"])
     assert list(suite.path.glob("plot*.svg"))
@@ -250,10 +239,8 @@ def test_a_batch_that_was_halved_stands_nowhere_under_the_batch_that_was_asked_f
     )
     _, halved = saved(suite)["benchmarks"]
     assert "b8" not in json.dumps({name: halved[name] for name in ("name", "fullname", "group", "param", "params")})
-    assert (halved["fullname"], halved["params"]["batch_size"]) == (
-        "test_suite.py::test_noop[noop-noop-inference-b2]",
-        2,
-    )
+    assert halved["fullname"] == "test_suite.py::test_noop[noop-noop-inference-b2]"
+    assert halved["params"]["batch_size"] == 2
     assert halved["extra_info"]["unfit"] == [8, 4]
     result = run(suite, "--benchmark-only", *FAST)
     result.assert_outcomes(passed=1, failed=1)

@@ -91,11 +91,8 @@ def test_the_fullest_copy_of_a_run_counts_in_whatever_order_the_files_come(tmp_p
         assert record.commit["id"] == "f00d"
     code, out, _ = command("report", old, whole, "--out", tmp_path / "out", "--format=csv")
     assert code == 0
-    fault(
-        COPIES,
-        "`fwbench report` over an older copy of a journal with 2 rounds, and the journal with 5, in any order",
-        out,
-    )
+    told = "`fwbench report` over an older copy of a journal with 2 rounds, and the journal with 5, in any order"
+    fault(COPIES, told, out)
 
 
 def test_a_resumed_runs_measurements_are_the_first_runs(tmp_path, fault):
@@ -343,13 +340,8 @@ def test_what_is_no_pair_is_refused(line):
 
 
 def suite_line(number, **changes):
-    one = {
-        "id": "x",
-        "planted": 0.0,
-        "kind": "unchanged",
-        "seconds": [1.0, 0.0],
-        "rounds": [{"base": [0.1], "head": [0.1]}],
-    }
+    one = {"id": "x", "planted": 0.0, "kind": "unchanged", "seconds": [1.0, 0.0]}
+    one["rounds"] = [{"base": [0.1], "head": [0.1]}]
     return {"slowdown": 0.0, "loaded": False, "number": number, "other_load": 0.0, "benchmarks": [one], **changes}
 
 
@@ -362,12 +354,8 @@ def test_a_self_tests_file_loses_its_damaged_lines_alone(tmp_path, fault):
     assert ([suite["number"] for suite in found.suites], len(found.faults)) == ([0, 1], 4)
     report = evidence.report(found)
     assert sum(line.startswith("Left out: line") for line in report) == 4
-    fault(
-        JOURNAL,
-        "a self-test's file with lines that are damaged, and one that is there twice",
-        report[-1],
-        lost="the damaged suites",
-    )
+    tried = "a self-test's file with lines that are damaged, and one that is there twice"
+    fault(JOURNAL, tried, report[-1], lost="the damaged suites")
     # `fwbench compare` reads it, too.
     write(path, [{**header, "machine": {}}])
     assert evidence.state(MACHINE, path) == evidence.UNTESTED
