@@ -24,7 +24,6 @@ import json
 import mmap
 import os
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -47,7 +46,7 @@ from fwbench.record.reading import read
 from fwbench.worker.process import facts, job, passes, player, run, training
 from tests.unit.fakes import round_mantissa
 from tests.unit.nvml import GPUS, SLICE, Stub, compiler
-from tests.unit.shared import ALONE, git
+from tests.unit.shared import ALONE, finish, git
 
 MIB, GIB = 2**20, 2**30
 
@@ -632,13 +631,8 @@ def rehearse(
     here = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     root = str(Path(__file__).parents[1])
     variables |= {"REHEARSAL": "1", FAULT: json.dumps(faults), "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.rehearsal", "--on", name, "--commands", *commands],
-        cwd=suite,
-        env=here | variables,
-        capture_output=True,
-        text=True,
-    )
+    command = (sys.executable, "-m", "tests.rehearsal", "--on", name, "--commands", *commands)
+    done = finish(*command, cwd=suite, env=here | variables)
     if done.returncode:
         raise RuntimeError(f"{name}: {done.stderr}")
     return {command: (told, wrong) for command, (told, wrong) in json.loads(done.stdout.splitlines()[-1]).items()}

@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.shared import ALONE, ONE_PAIR, git
+from tests.unit.shared import ALONE, ONE_PAIR, finish, git
 
 REPOSITORY = Path(__file__).with_name("repository")
 QUICK = (
@@ -36,15 +35,8 @@ class Repository:
 
     def run(self, *arguments):
         """Exit code and all that a module's command wrote."""
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", *arguments],
-            cwd=self.folder,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        return done.returncode, done.stdout
+        done = finish(sys.executable, "-P", "-m", *arguments, cwd=self.folder, env=self._environment)
+        return done.returncode, done.stdout + done.stderr
 
     def edit(self, name, old, new):
         path = self.folder / name

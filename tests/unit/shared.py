@@ -80,11 +80,15 @@ def once(tmp_path_factory, name, make):
     return folder
 
 
+def finish(*command, **options):
+    """Run a command to its end; returns it with its output as text."""
+    return subprocess.run(list(map(str, command)), **{"capture_output": True, "text": True, **options})
+
+
 def git(folder, *arguments):
     """Run git in a folder, as nobody in particular; returns its output."""
     identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-    done = subprocess.run(["git", *identity, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    return finish("git", *identity, "-C", folder, *arguments, check=True).stdout.strip()
 
 
 def extension(path):

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -19,7 +18,7 @@ from fwbench.record.lanes import OWN, Lane, Lanes
 from fwbench.record.reading import PROOFS
 from fwbench.suite.studies import SUITES
 from fwbench.worker.client.starting import PACKAGE
-from tests.unit.shared import ALONE, once
+from tests.unit.shared import ALONE, finish, once
 
 EXAMPLE = PACKAGE.parent / "docs" / "numpy-lane"
 SPEED = """
@@ -56,9 +55,7 @@ def site(tmp_path_factory):
         source = tmp_path_factory.mktemp("source") / "numpy-lane"
         shutil.copytree(EXAMPLE, source)
         options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-build-isolation"]
-        subprocess.run(
-            [sys.executable, "-m", "pip", "install", *options, "--target", site, source], check=True, cwd=site
-        )
+        finish(sys.executable, "-m", "pip", "install", *options, "--target", site, source, check=True, cwd=site)
 
     return once(tmp_path_factory, "numpy-lane", install)
 
@@ -78,10 +75,8 @@ def run(site, project):
     environment["PYTHONPATH"] = os.pathsep.join([str(site), str(PACKAGE.parent)])
 
     def run(module, *arguments, code=0, **variables):
-        command = [sys.executable, *(() if module == "-c" else ("-m",)), module, *map(str, arguments)]
-        done = subprocess.run(
-            command, cwd=project, env={**environment, **variables}, capture_output=True, text=True, check=False
-        )
+        command = (sys.executable, *(() if module == "-c" else ("-m",)), module, *arguments)
+        done = finish(*command, cwd=project, env={**environment, **variables})
         assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -279,13 +274,8 @@ def test_what_is_wrong_with_a_packages_lanes_is_one_sentence_that_names_it(packa
 
 def pytest_in(folder, site, *arguments):
     path = os.pathsep.join([str(site), str(PACKAGE.parent)])
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *ALONE, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
+    return finish(
+        sys.executable, "-m", "pytest", *ALONE, *arguments, cwd=folder, env={**os.environ, "PYTHONPATH": path}
     )
 
 

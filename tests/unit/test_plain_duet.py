@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from fwbench.worker.process.player import Turns
 from fwbench.worker.process.witness import Witness
 from fwbench.worker.turns.plain import Invocation, PlainPairs
 from fwbench.worker.turns.taken import Taken
-from tests.unit.shared import ALONE, git
+from tests.unit.shared import ALONE, finish, git
 from tests.unit.test_duet import BASE, HEAD
 
 SOURCE = "import time\n\n\ndef nap():\n    time.sleep(0.001)\n    return 1\n\n\ndef same():\n    return 2\n"
@@ -97,7 +96,7 @@ def ran(folder, *command, **variables):
     # A run under xdist hands its variables down, and pytest-benchmark takes them as a word to switch itself off.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = {**inherited, **variables}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    return finish(*command, cwd=folder, env=environment)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Which files and versions a proof depends on, how it is kept, and what a record says of it."""
 
 import dataclasses
-import subprocess
 import sys
 
 import numpy as np
@@ -15,6 +14,7 @@ from fwbench.parity.case import length
 from fwbench.parity.sources import _digest, sources
 from fwbench.parity.store import Key, Nearest, Proved, stamp
 from fwbench.record.reading import PROOFS, runs
+from tests.unit.shared import finish
 
 
 @pytest.fixture
@@ -143,8 +143,7 @@ def test_finding_sources_imports_no_framework():
         "[Key.of(CATALOG[name], 'jax') for name in ('resnet50', 'mlp')]; "
         "print([name for name in ('torch', 'torchvision', 'jax', 'flax') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert finish(sys.executable, "-c", code, check=True).stdout.strip() == "[]"
 
 
 def proved(model=MODEL, state="proved", sentence="", **changes):

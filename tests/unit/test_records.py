@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from fwbench.record.machine import AcceleratorState
 from fwbench.record.measurement import Moment
 from fwbench.record.reading import read, runs, series
 from tests.unit.recorded import MACHINE, failed, journal, measured, metric, plain, saved, write
+from tests.unit.shared import finish
 from tools.record_schema import exported
 
 # What a clone has under `.benchmarks/` (docs/ci.md).
@@ -425,7 +425,7 @@ def test_no_framework_is_imported():
         f"import sys, fwbench.record.storage; print({frameworks | {'msgspec'}} & set(sys.modules), end=' ');"
         f"import fwbench.record.reading; print({frameworks} & set(sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set() set()"
+    assert finish(sys.executable, "-c", code).stdout.strip() == "set() set()"
 
 
 def test_the_published_schema_is_the_one_that_is_checked():

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import textwrap
@@ -23,7 +22,7 @@ from fwbench.ext.causes.steps import OverError
 from fwbench.ext.causes.suspects import Between
 from fwbench.record.measurement import Failure
 from tests.unit.recorded import outputs
-from tests.unit.shared import git
+from tests.unit.shared import finish, git
 
 ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
 
@@ -85,13 +84,8 @@ class Given:
                 return Fault(name, side.title, Failure("error", repr(error), "duet"))
             cost = values["seconds"] + values["more"] + values["most"] + float(side.variables.get("EXTRA", 0))
             environment = {**os.environ, **side.variables}
-            installed = subprocess.run(
-                [side.interpreter("torch"), "-c", "import slow; print(slow.seconds)"],
-                capture_output=True,
-                text=True,
-                env=environment,
-                check=False,
-            )
+            code = "import slow; print(slow.seconds)"
+            installed = finish(side.interpreter("torch"), "-c", code, env=environment)
             costs[name] = cost + float(installed.stdout or 0)
             sources = dict.fromkeys(("mine/before.py", "mine/cost.py", "mine/new.py"), "")
             program = {"form": "f", "digest": str(values["most"]), "operators": {"add": int(10 * values["most"])}}
@@ -213,7 +207,7 @@ def install(site, name, version, files):
 
 def environment(folder, version, seconds):
     """An interpreter with a distribution `slow` of this version."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    finish(sys.executable, "-m", "venv", "--without-pip", folder, check=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     install(site, "slow", version, {"slow/__init__.py": f"seconds = {seconds}\n"})
     return str(folder / "bin" / "python")

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from fwbench.report.tables import Column, Spread, tabulate
 from tests.ext.studies.tex import compiled, complaints, copied, needs_tex
 from tests.unit.recorded import MACHINE, failed, fitted, measured, metric, saved, write
 from tests.unit.report.conftest import GOLDEN
+from tests.unit.shared import finish
 from tests.unit.test_text import BAD
 
 DOCS = Path(__file__).parents[3] / "docs" / "reports.md"
@@ -246,7 +246,7 @@ def test_without_matplotlib_there_are_tables_and_a_word_on_figures(tmp_path):
         "from fwbench.commands.cli import main\n"
         f"sys.exit(main(['report', {str(GOLDEN)!r}, '--out', {str(tmp_path)!r}, '--format', 'latex']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = finish(sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
     assert "no figures for LaTeX" in done.stdout
     assert (tmp_path / "tables" / "inference.tex").exists()
@@ -276,7 +276,7 @@ def test_the_documented_snippet_compiles(golden, tmp_path):
     text = copied(tmp_path / "paper.pdf")
     assert "Table 1 and Figure 1 fit a column" in " ".join(text.split())
     assert "Table 1: Inference at the largest batch: " in text
-    fonts = subprocess.run(["pdffonts", tmp_path / "paper.pdf"], capture_output=True, text=True, check=True).stdout
+    fonts = finish("pdffonts", tmp_path / "paper.pdf", check=True).stdout
     # Bitmaps and Type 3 fonts are what journals send back.
     assert "Type 3" not in fonts
     assert "no  yes" not in fonts

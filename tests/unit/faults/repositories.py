@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fwbench import git as module
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, finish
 from tests.unit.suites import FAST
 
 ROOT = Path(__file__).parents[3]
@@ -123,13 +123,7 @@ class Repository:
         self.environment.pop("PYTEST_XDIST_WORKER", None)
 
     def git(self, *arguments, top=None, **variables):
-        done = subprocess.run(
-            ["git", "-C", str(top or self.top), *arguments],
-            env={**self.environment, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = finish("git", "-C", top or self.top, *arguments, env={**self.environment, **variables})
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 
@@ -16,6 +15,7 @@ from fwbench.parity import store
 from fwbench.record import files, journal
 from fwbench.report import outcome_file
 from fwbench.worker.client.starting import PACKAGE
+from tests.unit.shared import finish
 from tests.unit.suites import in_process
 from tests.unit.suites import suite as noops
 
@@ -190,14 +190,9 @@ def test_standard_streams_may_be_closed_full_or_silent(tmp_path, fault, redirect
     os.mkfifo(tmp_path / "pipe")
     # It has a writer, which writes nothing.
     holder = os.open(tmp_path / "pipe", os.O_RDWR)
-    done = subprocess.run(
-        ["sh", "-c", f'"$0" -m fwbench list {redirected}', sys.executable],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = ("sh", "-c", f'"$0" -m fwbench list {redirected}', sys.executable)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = finish(*command, cwd=tmp_path, env=environment, timeout=60)
     os.close(holder)
     assert done.returncode == code
     assert "Traceback" not in done.stderr

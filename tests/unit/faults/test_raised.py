@@ -24,7 +24,7 @@ from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import sides
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import as_in_a_terminal
-from tests.unit.shared import ALONE, UNTIMED
+from tests.unit.shared import ALONE, UNTIMED, finish
 
 KIND = "exceptions that end processes"
 PLAIN = Path(__file__).parents[1] / "plain"
@@ -157,9 +157,7 @@ def test_a_run_and_a_proof_tell_it(tmp_path, fault, raised, when):
     code = {name: f"raise {raised}" if name == when else "pass" for name in ("built", "called")}
     (tmp_path / "mine.py").write_text(NETWORK.format(**code) + "\n\ndef jax_net(x):\n    return 2 * x\n")
     for command in (["pytest", *ALONE, "--benchmark-only"], ["fwbench", "prove", "mine"]):
-        done = subprocess.run(
-            [sys.executable, "-m", *command], cwd=tmp_path, env=variables(), capture_output=True, text=True, timeout=500
-        )
+        done = finish(sys.executable, "-m", *command, cwd=tmp_path, env=variables(), timeout=500)
         output = done.stdout + done.stderr
         assert done.returncode == (1 if command[0] == "pytest" else 4), output
         told = next(line for line in output.splitlines() if raised.partition("(")[0] in line and "mine" in line)

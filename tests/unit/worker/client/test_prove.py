@@ -1,6 +1,5 @@
 """`fwbench prove` and what it is made of, with a fake in the place of the process that proves."""
 
-import subprocess
 import sys
 import textwrap
 
@@ -16,7 +15,7 @@ from fwbench.parity.store import SHIPPED, Key, Proved
 from fwbench.record.reading import PROOFS
 from fwbench.worker.client import prove as proving
 from fwbench.worker.client.starting import PACKAGE
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, finish
 
 TESTS = """
     import pytest
@@ -306,5 +305,4 @@ def test_the_command_imports_no_framework(tmp_path):
         "import sys; import fwbench.commands.prove, fwbench.worker.client.prove; "
         "print([name for name in ('torch', 'jax', 'flax', 'torchvision') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert finish(sys.executable, "-c", code, check=True).stdout.strip() == "[]"

@@ -33,6 +33,7 @@ from fwbench.worker.ranks.star import JOB
 from tests.tensorflow import needs_tensorflow
 from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import gone, grandchildren
+from tests.unit.shared import finish
 
 EMPTY = Workload("noop", "noop")
 FIXED = Workload("noop", "noop", mode="fixed")
@@ -219,7 +220,7 @@ def test_what_a_library_prints_stays_out_of_the_messages():
         send({"message": 1})
         """
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = finish(sys.executable, "-c", script, check=True)
     assert done.stdout == '\n{"message": 1}\n'
     assert "echoed" in done.stderr
 
@@ -242,13 +243,8 @@ def test_the_server_has_one_thread_when_it_forks(lanes):
         "    frameworks.load(sys.argv[1]).preload(lane)\n"
         "    print(len(os.listdir('/proc/self/task')))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", check, LANES[lanes[0]].adapter, *lanes],
-        env=environment(os.environ, 2, "cpu", LANES[lanes[-1]]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    variables = environment(os.environ, 2, "cpu", LANES[lanes[-1]])
+    done = finish(sys.executable, "-c", check, LANES[lanes[0]].adapter, *lanes, env=variables, check=True)
     assert done.stdout.split() == ["1"] * len(lanes)
 
 
@@ -519,9 +515,7 @@ with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
 def test_an_interpreter_has_its_own_libraries_and_not_those_beside_fwbench(installed, script, versions):
     """Else an upgrade would be compared with itself."""
     told = f"{BEGIN}{script}\nimport json; print(json.dumps([v['numpy'] for v in {versions}]))"
-    done = subprocess.run(
-        [sys.executable, "-c", told, installed], cwd=installed.parent, capture_output=True, text=True, check=True
-    )
+    done = finish(sys.executable, "-c", told, installed, cwd=installed.parent, check=True)
     assert set(json.loads(done.stdout)) == {metadata.version("numpy")}
 
 
@@ -542,12 +536,7 @@ def test_a_script_and_what_it_spawns_have_the_same_fwbench(installed, tmp_path):
         )
     )
     (installed / "fwbench" / "mark.py").write_text("def tell():\n    print(__file__)\n")
-    done = subprocess.run(
-        command(sys.executable, script, "one", "two", package=installed / "fwbench"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = finish(*command(sys.executable, script, "one", "two", package=installed / "fwbench"), check=True)
     mark = installed / "fwbench" / "mark.py"
     assert done.stdout.splitlines() == [f"{mark} one two", f"{mark}"]
 
@@ -557,7 +546,7 @@ def test_a_process_does_not_look_for_garbage_at_its_end(tmp_path):
     script.write_text(
         "import atexit, gc\natexit.register(lambda: print(len(gc.get_objects()) < gc.get_freeze_count()))\n"
     )
-    done = subprocess.run(command(sys.executable, script), capture_output=True, text=True, check=True)
+    done = finish(*command(sys.executable, script), check=True)
     assert done.stdout == "True\n"
 
 
@@ -586,7 +575,7 @@ def test_a_module_that_this_fwbench_has_not_is_not_another_ones(tmp_path):
             """
         )
     )
-    done = subprocess.run(command(sys.executable, script, package=package), capture_output=True, text=True)
+    done = finish(*command(sys.executable, script, package=package))
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'fwbench.frameworks'"
 
 
@@ -634,8 +623,7 @@ def test_what_a_call_frees_the_next_one_takes_without_a_page_fault(untuned):
     )
 
     def faults(variables):
-        done = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, check=True)
-        return [int(line) for line in done.stdout.split()]
+        return [int(line) for line in finish(sys.executable, "-c", script, env=variables, check=True).stdout.split()]
 
     # The 100 MiB alone have 25600 pages.
     assert max(faults(environment(os.environ, 1, "cpu", LANES["noop"]))) < 1000
