@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.shared import ALONE, ONE_PAIR, finish, git
+from tests.unit.suites import FAST
 
 REPOSITORY = Path(__file__).with_name("repository")
-QUICK = (
-    "-v",
-    *ALONE,
-    "--benchmark-max-time=0.05",
-    "--benchmark-min-rounds=5",
-    "--fwbench-set=patience=0",
-    "--fwbench-minutes=0",
-)
+QUICK = ("-v", *ALONE, *FAST, "--benchmark-max-time=0.05")
 
 
 class Repository:

@@ -19,6 +19,7 @@ from fwbench.record.reading import PROOFS
 from fwbench.suite.studies import SUITES
 from fwbench.worker.client.starting import PACKAGE
 from tests.unit.shared import ALONE, finish, once
+from tests.unit.suites import FAST as BRIEFLY
 
 EXAMPLE = PACKAGE.parent / "docs" / "numpy-lane"
 SPEED = """
@@ -28,14 +29,7 @@ import fwbench
 def test_speed(fwbench_measure):
     fwbench_measure()
 """
-FAST = (
-    *ALONE,
-    "--benchmark-only",
-    "--benchmark-max-time=0.1",
-    "--benchmark-min-rounds=5",
-    "--fwbench-set=patience=0",
-    "--fwbench-minutes=0",
-)
+FAST = (*ALONE, *BRIEFLY, "--benchmark-only", "--benchmark-max-time=0.1")
 IDS = {f"{lane}-mlp-{mode}-b8" for lane in ("torch", "numpy") for mode in ("inference", "train_step")}
 
 

@@ -239,16 +239,8 @@ def test_progress_does_without_a_time_that_is_not_known():
 
 
 def fitted(framework, seed=0, top1=0.9, **fields):
-    values = {
-        "first_epoch_time": 9.0,
-        "epoch_time": 4.0,
-        "epoch_wait_time": 1.0,
-        "epoch_evaluation_time": 0.5,
-        "throughput": 100.0,
-        "host_peak_memory": 2.0**30,
-        "train_loss": 0.5,
-        "validation_top1": top1,
-    }
+    times = {"first_epoch_time": 9.0, "epoch_time": 4.0, "epoch_wait_time": 1.0, "epoch_evaluation_time": 0.5}
+    values = {**times, "throughput": 100.0, "host_peak_memory": 2.0**30, "train_loss": 0.5, "validation_top1": top1}
     metrics = {name: Metric(value, "test") for name, value in values.items()}
     workload = Workload(framework, "mlp", "fit", 64, seed=seed, data="digits", epochs=3, **fields)
     return Measurement(workload, samples=(9.0, 4.0, 4.0), metrics=metrics)

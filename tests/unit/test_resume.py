@@ -57,13 +57,8 @@ class Measuring:
             pytest.exit("ended", pytest.ExitCode.INTERRUPTED)
         failure = Failure("crashed", "killed by SIGKILL") if size == self.failing else None
         samples = tuple(size / (7 + number) for number in range(5))
-        fields = {
-            "mode": workload.mode,
-            "batch_size": size,
-            "device": workload.device,
-            "stages": {"latency": 0.1 * size},
-        }
-        found = measured("noop", "noop", samples=samples, protocol=protocol.to_json(), **fields)
+        fields = {"mode": workload.mode, "batch_size": size, "device": workload.device, "samples": samples}
+        found = measured("noop", "noop", protocol=protocol.to_json(), stages={"latency": 0.1 * size}, **fields)
         return dataclasses.replace(found, parity={}, failure=failure, samples=() if failure else samples)
 
 

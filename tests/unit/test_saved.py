@@ -464,6 +464,11 @@ def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, part, brok
     assert proven(gaussian, scale, state) > 0.01
 
 
+def of_processes(measurements):
+    """A record of these, which no file holds."""
+    return Record(Path("x"), datetime.now(UTC), measurements=tuple(measurements))
+
+
 def loaded_suites(processes):
     """The suites of the self-test that stands in the docs as records, with the other load that was met: base and head.
 
@@ -474,19 +479,10 @@ def loaded_suites(processes):
     def side(suite, which):
         metrics = {"other_load": Metric(suite["other_load"], "/proc/stat")}
         benchmarks = [benchmark for benchmark in suite["benchmarks"] if not benchmark["planted"]]
-        return Record(
-            Path(which),
-            datetime.now(UTC),
-            measurements=tuple(
-                measured(
-                    model=benchmark["id"],
-                    metrics=metrics,
-                    processes=tuple(
-                        {"latency": statistics.median(pair[which])} for pair in benchmark["rounds"][:processes]
-                    ),
-                )
-                for benchmark in benchmarks
-            ),
+        medians = {b["id"]: [statistics.median(pair[which]) for pair in b["rounds"][:processes]] for b in benchmarks}
+        return of_processes(
+            measured(model=name, metrics=metrics, processes=tuple({"latency": seconds} for seconds in of))
+            for name, of in medians.items()
         )
 
     return [(side(suite, "base"), side(suite, "head")) for suite in evidence.read(DUET).suites]
@@ -554,13 +550,9 @@ def unchanged_beside_load(processes, suites=300):
         alone = np.exp(rng.uniform(np.log(30e-6), np.log(0.1), 12))
         lost = SLICE * np.exp(rng.uniform(0.0, np.log(300), 12))
         base, head = (
-            Record(
-                Path("x"),
-                datetime.now(UTC),
-                measurements=tuple(
-                    pooled([waiting(rng, n, alone[n], alone[n] + lost[n], busy) for _ in range(processes)])
-                    for n in range(12)
-                ),
+            of_processes(
+                pooled([waiting(rng, n, alone[n], alone[n] + lost[n], busy) for _ in range(processes)])
+                for n in range(12)
             )
             for busy in (0.0, 1.0)
         )

@@ -176,19 +176,10 @@ def test_a_model_of_ones_own_is_measured_in_every_framework_that_it_names(chosen
 
 
 def test_options_change_a_study(chosen):
-    selection = chosen(
-        "--fwbench-study=mnist-mlp",
-        "--fwbench-lanes=torch",
-        "--fwbench-batch-sizes=32",
-        "--fwbench-set=seed=4,5",
-        "--fwbench-set=data=mnist",
-        "--fwbench-set=data_path=/a,b",
-        "--fwbench-set=epochs=2",
-        "--fwbench-set=optimizer=sgd",
-        "--fwbench-set=learning_rate=0.5",
-        "--fwbench-set=accumulate=4",
-        "--fwbench-set=remat=true",
-    )
+    fields = {"seed": "4,5", "data": "mnist", "data_path": "/a,b", "epochs": "2", "optimizer": "sgd"}
+    fields |= {"learning_rate": "0.5", "accumulate": "4", "remat": "true"}
+    options = ("--fwbench-study=mnist-mlp", "--fwbench-lanes=torch", "--fwbench-batch-sizes=32")
+    selection = chosen(*options, *(f"--fwbench-set={name}={value}" for name, value in fields.items()))
     assert ids(selection) == [f"torch-mlp-fit-b32-mnist-e2-sgd-lr0.5-a4-remat-s{seed}" for seed in (4, 5)]
     assert {w.data_path for w in selection.workloads("fit", CATALOG)} == {"/a,b"}
 

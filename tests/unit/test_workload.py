@@ -46,6 +46,8 @@ def test_a_bound_survives_json():
 
 
 def test_a_measurement_survives_json():
+    crowded = AcceleratorState(throttle_reasons=(), processes=(AcceleratorProcess(7, None),))
+    hot = AcceleratorState(used_memory=8, throttle_reasons=("thermal limit",))
     measurement = Measurement(
         Workload("torch", "mlp", batch_size=8),
         samples=(0.1 + 0.2, 1e-9),
@@ -55,10 +57,7 @@ def test_a_measurement_survives_json():
             "throughput": Metric(4.0, "here"),
             "energy_per_sample": unavailable("there", "no meter"),
         },
-        accelerator=(
-            Moment("before", AcceleratorState(throttle_reasons=(), processes=(AcceleratorProcess(7, None),))),
-            Moment("after", AcceleratorState(used_memory=8, throttle_reasons=("thermal limit",))),
-        ),
+        accelerator=(Moment("before", crowded), Moment("after", hot)),
         settings={"layout": "NHWC", "cpus": [0, 1], "z": None, "a": 1},
         stages={"build": 0.5},
         overhead_s=0.01,

@@ -107,11 +107,8 @@ def cold(tmp_path_factory):
     """
     folder = committed(tmp_path_factory.mktemp("cold"), LOADS, SETTINGS, COLD)
     source = folder / "src" / "words.py"
-    changes = (
-        ("0.2", "0.4"),
-        ("held = []", "held: list[bytearray] = []"),
-        ("return bytearray(1 <<", "return bytearray(48 <<"),
-    )
+    more = ("return bytearray(1 <<", "return bytearray(48 <<")
+    changes = (("0.2", "0.4"), ("held = []", "held: list[bytearray] = []"), more)
     for before, after in changes:
         source.write_text(source.read_text().replace(before, after))
         git(folder, "commit", "-qam", after)

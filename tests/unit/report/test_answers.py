@@ -509,13 +509,10 @@ def test_a_drift_leaves_what_is_beyond_dispute():
 
 def test_runs_of_several_commits_are_no_replicates():
     def of(*commits):
-        given = [
-            dataclasses.replace(
-                record(measurement("torch", throughput=100.0), measurement("jax", throughput=110.0 + n / 2)),
-                commit={"id": commit} if commit else {},
-            )
-            for n, commit in enumerate(commits)
-        ]
+        given = []
+        for n, commit in enumerate(commits):
+            run = record(measurement("torch", throughput=100.0), measurement("jax", throughput=110.0 + n / 2))
+            given.append(dataclasses.replace(run, commit={"id": commit} if commit else {}))
         (answer,) = answers(settings(given)[0].cases)
         return answer
 

@@ -3,16 +3,14 @@
 import itertools
 import math
 import statistics
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from fwbench.compare.cases import baseline, cases, settings
-from fwbench.record.reading import Record
 from fwbench.report import drawings, look
 from fwbench.report.answers import answers
 from tests.unit.recorded import fitted, measured, metric
+from tests.unit.report.test_cases import record
 
 
 def drawn(*measurements):
@@ -158,17 +156,11 @@ def test_every_figure_has_words_for_who_cannot_see_it():
 
 def runs(*pairs, **fields):
     """Runs of two lanes at these throughputs, as replicates."""
-    given = [
-        Record(
-            Path("x.json"),
-            datetime.now(UTC),
-            measurements=tuple(
-                measured(lane, throughput=speed, stages={"latency": number + speed}, **fields)
-                for lane, speed in zip(("torch", "jax"), pair, strict=True)
-            ),
-        )
-        for number, pair in enumerate(pairs)
-    ]
+
+    def lane(name, number, speed):
+        return measured(name, throughput=speed, stages={"latency": number + speed}, **fields)
+
+    given = [record(lane("torch", n, torch), lane("jax", n, jax)) for n, (torch, jax) in enumerate(pairs)]
     return settings(given)[0].cases
 
 

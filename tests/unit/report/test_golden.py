@@ -97,12 +97,8 @@ def test_epoch_times_are_medians_and_scores_means_over_seeds(tables, raw, lane):
     (row,) = [row for row in tables["epoch-time"].dicts() if row["lane"] == lane]
     seeds = fits(raw, lane)
     assert (row["epochs"], len(seeds)) == ("2x5", 2)
-    times = {
-        "first epoch [s]": "first_epoch_time",
-        "epoch [s]": "epoch_time",
-        "throughput/s [1/s]": "throughput",
-        "memory [B]": "host_peak_memory",
-    }
+    times = {"first epoch [s]": "first_epoch_time", "epoch [s]": "epoch_time"}
+    times |= {"throughput/s [1/s]": "throughput", "memory [B]": "host_peak_memory"}
     for column, metric in times.items():
         assert float(row[column]) == statistics.median(one.value(metric) for one in seeds)
     whole = statistics.median(one.value("epoch_time") for one in seeds)
@@ -206,11 +202,8 @@ def test_every_lanes_ratio_is_of_the_baselines_throughput(tables, raw):
 
 def test_what_failed_and_what_stands_behind_is_the_records(tables, raw):
     (failure,) = tables["failures"].dicts()
-    assert (failure["workload"], failure["kind"], failure["stage"]) == (
-        "jax-vit_b_16-inference-b8",
-        "crashed",
-        "latency",
-    )
+    told = [failure[name] for name in ("workload", "kind", "stage")]
+    assert told == ["jax-vit_b_16-inference-b8", "crashed", "latency"]
     assert "SIGKILL" in failure["message"]
     stamps = {row["model"]: row for row in tables["parity"].dicts()}
     for model in ("resnet50", "mlp", "cnn"):

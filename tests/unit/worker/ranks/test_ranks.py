@@ -445,19 +445,8 @@ def test_ranks_that_a_launcher_has_started_share_no_facts(monkeypatch):
 
 
 def speeds(devices, batch_size, *rates, **fields):
-    return [
-        recorded.measured(
-            "torch",
-            "mlp",
-            "train_step",
-            batch_size,
-            throughput=rate,
-            devices=devices,
-            settings={"cpus": [0, 1]},
-            **fields,
-        )
-        for rate in rates
-    ]
+    given = {"devices": devices, "settings": {"cpus": [0, 1]}, **fields}
+    return [recorded.measured("torch", "mlp", "train_step", batch_size, throughput=rate, **given) for rate in rates]
 
 
 def scaling_of(*runs):
