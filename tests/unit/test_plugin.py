@@ -13,7 +13,7 @@ from fwbench.record.journal import SCHEMA
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.worker.client.server import Server
 from tests.unit.processes import grandchildren
-from tests.unit.suites import FAST
+from tests.unit.suites import FAST, refused
 from tests.unit.suites import in_process as run
 from tests.unit.suites import run as in_own_process
 from tests.unit.suites import suite as noops
@@ -274,11 +274,7 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, without_gpu, arguments, sentence):
     suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
-    result = run(suite, *arguments)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    lines = [line for line in result.stderr.lines if line]
-    assert len(lines) == 1
-    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+    refused(run(suite, *arguments), sentence)
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
 
 
@@ -292,10 +288,7 @@ def test_weights_that_cannot_be_had_end_the_run_with_the_sentence_of_whoever_fet
     monkeypatch.setenv("FWBENCH_CACHE", str(suite.path / "cache"))
     suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
     result = run(suite, "--fwbench-set=weights=pretrained", f"--fwbench-python=torch={python}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert [line for line in result.stderr.lines if line] == [
-        "ERROR: --fwbench-set weights=pretrained: no weights of resnet50."
-    ]
+    refused(result, "--fwbench-set weights=pretrained: no weights of resnet50.")
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
 
 

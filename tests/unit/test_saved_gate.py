@@ -11,7 +11,7 @@ from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 from tests.unit.recorded import plain, write
 from tests.unit.recorded import saved as as_saved
-from tests.unit.suites import FAST, benchmarks, in_process
+from tests.unit.suites import FAST, benchmarks, ended, in_process, refused
 from tests.unit.suites import suite as noops
 
 __all__ = ["noops"]
@@ -90,18 +90,10 @@ def nothing_was_measured(suite):
     return not list(suite.path.glob(".benchmarks/journal/*"))
 
 
-def refused(result, sentence):
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert len([line for line in result.stderr.lines if line]) == 1
-    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
-
-
 def test_the_same_regression_fails_every_time_also_where_each_run_is_saved(suite, baseline, gate):
     path = baseline(2.0)
     for saved in (1, 2):
-        result = gate(path, "--benchmark-autosave", "--fwbench-summary=out.md")
-        assert result.ret == 1
-        result.assert_outcomes(passed=3)
+        result = ended(gate(path, "--benchmark-autosave", "--fwbench-summary=out.md"), 1, passed=3)
         for benchmark in BENCHMARKS:
             result.stdout.fnmatch_lines([f"{benchmark} *latency *5 and 5 processes *regressed"])
         result.stdout.fnmatch_lines([f"this run, against {path}", "3 benchmarks: 3 regressed"])
@@ -115,25 +107,19 @@ def test_a_faster_run_passes_whatever_pytest_benchmark_holds_beside_it(baseline,
         stats = {name: record["benchmarks"][0]["stats"][name] for name in ("median", "mean", "stddev", "rounds")}
         record["benchmarks"].append({"name": "gone", "fullname": "x.py::gone", "extra_info": {}, "stats": stats})
 
-    result = gate(baseline(0.5, with_plain))
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["3 benchmarks: 3 improved"])
+    ended(gate(baseline(0.5, with_plain)), 0, "3 benchmarks: 3 improved")
 
 
 def test_what_is_not_run_is_missing_unless_it_was_left_out(suite, baseline, gate):
     path = baseline(0.5)
-    result = gate(path, "-k", "b1")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["1 benchmark: 1 improved"])
+    ended(gate(path, "-k", "b1"), 0, "1 benchmark: 1 improved")
     suite.makepyfile(test_suite=benchmarks("mlp", "torch", [1, 2, 4]))
-    result = gate(path)
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        [
-            "torch-mlp-inference-b3: missing: in the baseline, not measured",
-            "torch-mlp-inference-b4: new: not in the baseline",
-            "4 benchmarks: 1 missing, 2 improved, 1 new",
-        ]
+    ended(
+        gate(path),
+        1,
+        "torch-mlp-inference-b3: missing: in the baseline, not measured",
+        "torch-mlp-inference-b4: new: not in the baseline",
+        "4 benchmarks: 1 missing, 2 improved, 1 new",
     )
 
 
@@ -144,9 +130,7 @@ def on_the_third(marker):
 @pytest.mark.parametrize("marker", ["skip", "skipif(True, reason='known')"])
 def test_what_is_skipped_was_left_out(suite, baseline, gate, marker):
     suite.makepyfile(test_suite=on_the_third(marker))
-    result = gate(baseline(0.5))
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["2 benchmarks: 2 improved"])
+    ended(gate(baseline(0.5)), 0, "2 benchmarks: 2 improved")
 
 
 @pytest.mark.parametrize(("marker", "code"), [("xfail", 0), ("filterwarnings('error')", 1)])
@@ -154,9 +138,7 @@ def test_a_failure_that_is_expected_is_told_and_forgiven(suite, baseline, gate, 
     suite.makepyfile(test_suite=on_the_third(marker))
     path = baseline(0.5)
     given.append(BENCHMARKS[2])
-    result = gate(path)
-    assert result.ret == code
-    result.stdout.fnmatch_lines(["3 benchmarks: 1 failed, 2 improved"])
+    ended(gate(path), code, "3 benchmarks: 1 failed, 2 improved")
 
 
 @pytest.mark.parametrize("value", [{"extra_info": []}, None])
@@ -166,9 +148,7 @@ def test_a_damaged_benchmark_of_the_baseline_does_not_pass(suite, baseline, gate
     def damage(record):
         record["benchmarks"][1] = value and {**record["benchmarks"][1], **value}
 
-    result = gate(baseline(1.0, damage))
-    assert result.ret == 4
-    result.stdout.fnmatch_lines(["*: not comparable: the baseline holds it, but damaged: benchmark 2: *"])
+    ended(gate(baseline(1.0, damage)), 4, "*: not comparable: the baseline holds it, but damaged: benchmark 2: *")
     assert [str(warning.message) for warning in recwarn if "Failed to load" in str(warning.message)] == []
 
 
@@ -180,9 +160,7 @@ def test_a_damaged_benchmark_that_is_deselected_is_nobodys_business(suite, basel
 
 
 def test_a_gate_over_nothing_is_no_gate(baseline, gate):
-    result = gate(baseline(1.0), "-k", "nothing")
-    assert result.ret == 4
-    result.stdout.fnmatch_lines(["all: not comparable: this run holds no measured benchmark"])
+    ended(gate(baseline(1.0), "-k", "nothing"), 4, "all: not comparable: this run holds no measured benchmark")
 
 
 @pytest.mark.parametrize(("worse", "code", "verdict"), [(1.5, 0, "inconclusive"), (10.0, 1, "regressed")])
@@ -195,9 +173,12 @@ def test_one_process_a_side_guesses_nothing_below_a_factor_of_two(suite, baselin
     kept = suite.path / ".benchmarks" / get_machine_id()
     kept.mkdir(parents=True)
     baseline(worse, alone, kept / "0001_of_yesterday.json")
-    result = gate("0001", processes=1)
-    assert result.ret == code
-    result.stdout.fnmatch_lines([f"{BENCHMARKS[0]} *latency *1 and 1 process *{verdict}", f"3 benchmarks: 3 {verdict}"])
+    ended(
+        gate("0001", processes=1),
+        code,
+        f"{BENCHMARKS[0]} *latency *1 and 1 process *{verdict}",
+        f"3 benchmarks: 3 {verdict}",
+    )
 
 
 def slower_and_slower(suite, baseline):
@@ -218,28 +199,22 @@ def slower_and_slower(suite, baseline):
 
 def test_ten_runs_each_a_little_slower_pass_one_by_one_and_fail_beside_the_best(suite, baseline, gate):
     kept = slower_and_slower(suite, baseline)
-    result = gate("0010")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        [
-            f"{BENCHMARKS[0]} *latency * 5 runs and 5 processes *regressed",
-            "*: regressed: beside the best of the earlier runs, from 2026-01-01 00:00 * on; `fwbench history` shows *",
-            "3 benchmarks: 3 regressed",
-        ]
+    ended(
+        gate("0010"),
+        1,
+        f"{BENCHMARKS[0]} *latency * 5 runs and 5 processes *regressed",
+        "*: regressed: beside the best of the earlier runs, from 2026-01-01 00:00 * on; `fwbench history` shows *",
+        "3 benchmarks: 3 regressed",
     )
     # Whoever keeps a baseline apart from the runs, made after them, has accepted what they came to.
     (kept / "0010_kept.json").rename(suite.path / "accepted.json")
-    result = gate("accepted.json")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["3 benchmarks: 3 unchanged"])
+    ended(gate("accepted.json"), 0, "3 benchmarks: 3 unchanged")
 
 
 def test_a_kept_run_that_cannot_be_read_is_told(suite, baseline, gate):
     kept = slower_and_slower(suite, baseline)
     (kept / "0001_kept.json").write_text("{")
-    result = gate("0010")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["left out of the series: *0001_kept.json is not JSON *"])
+    ended(gate("0010"), 1, "left out of the series: *0001_kept.json is not JSON *")
 
 
 def test_a_machine_whose_runs_differ_much_is_not_believed(suite, baseline, gate):
@@ -254,18 +229,13 @@ def test_a_machine_whose_runs_differ_much_is_not_believed(suite, baseline, gate)
     lines = [{"definition": "x", "machine": machine}, *suites]
     (suite.path / ".benchmarks").mkdir(exist_ok=True)
     (suite.path / ".benchmarks" / "selftest.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    result = gate(path)
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["3 benchmarks: 3 inconclusive"])
+    ended(gate(path), 0, "3 benchmarks: 3 inconclusive")
 
 
 def test_the_harness_itself_is_not_gated(suite, baseline, gate):
     path = baseline(0.5)
     suite.makepyfile(test_suite=SUITE, test_harness=benchmarks())
-    result = gate(path)
-    assert result.ret == 0
-    result.assert_outcomes(passed=3, deselected=3)
-    result.stdout.fnmatch_lines(["3 benchmarks: 3 improved"])
+    ended(gate(path), 0, "3 benchmarks: 3 improved", passed=3, deselected=3)
 
 
 def another(name, value):
@@ -312,9 +282,7 @@ def test_a_journal_is_a_baseline_too(suite, baseline, gate):
     lines = [header | {"machine": machine}, *(benchmark["extra_info"] for benchmark in record["benchmarks"])]
     path = suite.path / "baseline.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    result = gate(path)
-    assert result.ret == 1
-    result.stdout.fnmatch_lines([f"this run, against {path}", "3 benchmarks: 3 regressed"])
+    result = ended(gate(path), 1, f"this run, against {path}", "3 benchmarks: 3 regressed")
     assert result.stderr.str() == ""
 
 
