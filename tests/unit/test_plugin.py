@@ -259,22 +259,22 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--fwbench-models=resnet51"], "*unknown model 'resnet51' in --fwbench-models: the nearest is 'resnet50'.*"),
-        (["--fwbench-models="], "*unknown model '' in --fwbench-models: choose from resnet50,*"),
-        (["--fwbench-lanes=mxnet"], "*unknown lane 'mxnet' in --fwbench-lanes: choose from torch,*"),
-        (["--fwbench-batch-sizes=0"], "*--fwbench-batch-sizes: batch size 0 is not a whole number of at least 1*"),
-        (["--fwbench-batch-sizes=1,x"], "*--fwbench-batch-sizes: batch_size=x is not a whole number of at least 1*"),
-        (["--fwbench-precision=fp8"], "*unknown precision 'fp8'*"),
-        (["--fwbench-precision=tf32"], "*tf32 needs an NVIDIA GPU*ask for fp32 or bf16*"),
-        (["--fwbench-set=weights=pretrained", "--fwbench-models=mlp"], "*torchvision publishes no weights of mlp*"),
-        (["--fwbench-python=jax=/no/such/python"], "*there is no interpreter '/no/such/python'*"),
-        (["--fwbench-python=python3"], "*'python3' is not FRAMEWORK=PATH*"),
-        (["-n2", "--benchmark-autosave", "--fwbench-set=seed=1"], "*--benchmark-autosave cannot work with -n*"),
+        ("--fwbench-models=resnet51", "*unknown model 'resnet51' in --fwbench-models: the nearest is 'resnet50'.*"),
+        ("--fwbench-models=", "*unknown model '' in --fwbench-models: choose from resnet50,*"),
+        ("--fwbench-lanes=mxnet", "*unknown lane 'mxnet' in --fwbench-lanes: choose from torch,*"),
+        ("--fwbench-batch-sizes=0", "*--fwbench-batch-sizes: batch size 0 is not a whole number of at least 1*"),
+        ("--fwbench-batch-sizes=1,x", "*--fwbench-batch-sizes: batch_size=x is not a whole number of at least 1*"),
+        ("--fwbench-precision=fp8", "*unknown precision 'fp8'*"),
+        ("--fwbench-precision=tf32", "*tf32 needs an NVIDIA GPU*ask for fp32 or bf16*"),
+        ("--fwbench-set=weights=pretrained --fwbench-models=mlp", "*torchvision publishes no weights of mlp*"),
+        ("--fwbench-python=jax=/no/such/python", "*there is no interpreter '/no/such/python'*"),
+        ("--fwbench-python=python3", "*'python3' is not FRAMEWORK=PATH*"),
+        ("-n2 --benchmark-autosave --fwbench-set=seed=1", "*--benchmark-autosave cannot work with -n*"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, without_gpu, arguments, sentence):
     suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
-    refused(run(suite, *arguments), sentence)
+    refused(run(suite, *arguments.split()), sentence)
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
 
 

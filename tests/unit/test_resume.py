@@ -222,21 +222,18 @@ def test_without_a_journal_everything_is_measured_and_collecting_writes_none(sui
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--fwbench-resume=none.jsonl"], "none.jsonl cannot be read (No such file or directory): name one of *"),
+        ("--fwbench-resume=none.jsonl", "none.jsonl cannot be read (No such file or directory): name one of *"),
         (
-            ["--fwbench-resume=test_suite.jsonl"],
+            "--fwbench-resume=test_suite.jsonl",
             "nothing can be taken from test_suite.jsonl: it is no journal of fwbench. *",
         ),
-        (["--fwbench-resume=."], ". is no journal of fwbench: name a file, or leave out the = for the newest."),
-        (["--fwbench-resume="], "names no journal: leave out the = for the newest one."),
-        (["--fwbench-resume", "--benchmark-disable"], "measures nothing that --fwbench-resume could go on with*"),
-        (["--fwbench-resume", "--benchmark-skip"], "measures nothing that --fwbench-resume could go on with*"),
-        (["--fwbench-resume", "-n2"], " cannot work with -n/--dist*"),
-        (
-            ["--fwbench-resume=old.jsonl"],
-            "nothing can be taken from old.jsonl: its first line *",
-        ),
-        (["--fwbench-resume=strange.jsonl"], "nothing can be taken from strange.jsonl: its first line *"),
+        ("--fwbench-resume=.", ". is no journal of fwbench: name a file, or leave out the = for the newest."),
+        ("--fwbench-resume=", "names no journal: leave out the = for the newest one."),
+        ("--fwbench-resume --benchmark-disable", "measures nothing that --fwbench-resume could go on with*"),
+        ("--fwbench-resume --benchmark-skip", "measures nothing that --fwbench-resume could go on with*"),
+        ("--fwbench-resume -n2", " cannot work with -n/--dist*"),
+        ("--fwbench-resume=old.jsonl", "nothing can be taken from old.jsonl: its first line *"),
+        ("--fwbench-resume=strange.jsonl", "nothing can be taken from strange.jsonl: its first line *"),
     ],
 )
 def test_what_cannot_be_resumed_is_one_sentence_and_exit_4(suite, measuring, arguments, sentence):
@@ -244,7 +241,7 @@ def test_what_cannot_be_resumed_is_one_sentence_and_exit_4(suite, measuring, arg
     header = {"schema": 1, "started": "2026-11-21T09:05:35+00:00", "profile": "quick", "machine": machine().to_json()}
     write(suite.path / "old.jsonl", [header])
     write(suite.path / "strange.jsonl", [{**header, "code": [], "settings": 3}])
-    result = run(suite, *arguments)
+    result = run(suite, *arguments.split())
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: *{sentence.replace('[', '[[]')}"])
     assert measuring.asked == []

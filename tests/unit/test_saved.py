@@ -435,23 +435,24 @@ def test_unchanged_suites_fail_once_in_a_hundred_at_most(noise, scale, state):
     assert proven(noise, scale, state) <= 0.01
 
 
-def between(case):
-    return math.sqrt(sum(np.var(np.log(side), ddof=1) for side in (case.base, case.head)) / 2)
+def spreading(processes, degrees, state=0.0):
+    """A standard error as of this many processes a side, each of which meets its own state of the machine."""
+
+    def spread(case):
+        variances = [np.var(np.log(side), ddof=1) for side in (case.base, case.head)]
+        return math.hypot(statistics.mean(variances) ** 0.5, state) * math.sqrt(2 / processes), degrees
+
+    return property(spread)
 
 
 @pytest.mark.parametrize(
     ("part", "broken", "scale", "state"),
     [
         # As if each process were five.
-        ("Compared.spread", property(lambda case: (between(case) * math.sqrt(1 / 25 + 1 / 25), 8)), 0.1, 0.0),
+        ("Compared.spread", spreading(25, 8), 0.1, 0.0),
         # As if every process were a run of its own, that meets its own state of the machine.
-        ("Compared.spread", property(lambda case: (between(case) * math.sqrt(2 / 5), 8)), 0.02, 0.15),
-        (
-            "Compared.spread",
-            property(lambda case: (math.hypot(between(case), 0.15) * math.sqrt(2 / 5), 99)),
-            0.02,
-            0.15,
-        ),
+        ("Compared.spread", spreading(5, 8), 0.02, 0.15),
+        ("Compared.spread", spreading(5, 99, 0.15), 0.02, 0.15),
         # No control over the suite's many benchmarks.
         ("holm", lambda p_values: {name for name, p in p_values.items() if p <= ALPHA}, 0.2, 0.0),
         # Certain of everything, as a test on rounds is.
@@ -592,21 +593,18 @@ GPU = dataclasses.replace(
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "reason"),
+    ("machine", "changes", "reason"),
     [
-        (MACHINE, dataclasses.replace(MACHINE, cpu="Another CPU"), "cpu differs: Some CPU in the baseline, Another"),
-        (MACHINE, dataclasses.replace(MACHINE, threads=1), "threads differs: 2 in the baseline, 1 here"),
-        (MACHINE, GPU, "device differs: cpu in the baseline, gpu here"),
-        (GPU, dataclasses.replace(GPU, accelerator="NVIDIA H100"), "accelerator differs: NVIDIA A100 in the baseline,"),
-        (
-            GPU,
-            dataclasses.replace(GPU, power_limit=300.0),
-            "power_limit differs: 400.0 W in the baseline, 300.0 W here",
-        ),
+        (MACHINE, {"cpu": "Another CPU"}, "cpu differs: Some CPU in the baseline, Another"),
+        (MACHINE, {"threads": 1}, "threads differs: 2 in the baseline, 1 here"),
+        (MACHINE, vars(GPU), "device differs: cpu in the baseline, gpu here"),
+        (GPU, {"accelerator": "NVIDIA H100"}, "accelerator differs: NVIDIA A100 in the baseline,"),
+        (GPU, {"power_limit": 300.0}, "power_limit differs: 400.0 W in the baseline, 300.0 W here"),
     ],
 )
-def test_another_machine_is_refused_with_what_differs(record, base, head, reason):
-    records = record(several(), machine=base), record(several(factor=2.0), machine=head)
+def test_another_machine_is_refused_with_what_differs(record, machine, changes, reason):
+    base = record(several(), machine=machine)
+    records = base, record(several(factor=2.0), machine=dataclasses.replace(machine, **changes))
     outcome = compare(*records, LATENCY)
     (finding,) = outcome.findings
     assert (finding.kind, outcome.exit_code) == ("incomparable", 4)

@@ -242,33 +242,33 @@ def test_batches_follow_the_number_of_devices_or_stay(chosen, monkeypatch, scali
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--fwbench-set=data=cifar"], "--fwbench-set: unknown data 'cifar': choose from digits, "),
-        (["--fwbench-set=optimizer=sdg"], "--fwbench-set: unknown optimizer 'sdg': the nearest is 'sgd'"),
-        (["--fwbench-set=optimiser=sgd"], "--fwbench-set: there is no field 'optimiser': the nearest is 'optimizer'"),
-        (["--fwbench-set=remat"], "--fwbench-set: 'remat' is not FIELD=VALUE, as in seed=1"),
-        (["--fwbench-set=remat=1"], "--fwbench-set: remat=1 is not true or false"),
-        (["--fwbench-set=seed=0,-1"], "--fwbench-set: seed -1 is not a whole number of at least 0"),
-        (["--fwbench-set=seed="], "--fwbench-set: seed= is not a whole number of at least 0"),
-        (["--fwbench-set=accumulate=3"], "a batch of 2 cannot be cut into 3 equal parts"),
-        (["--fwbench-set=epochs=0"], "epochs 0 is not a whole number of at least 1"),
-        (["--fwbench-set=learning_rate=-1"], "learning rate -1.0 is not a number above 0"),
-        (["--fwbench-set=batch_size=3"], "--fwbench-set does not set batch_size, which --fwbench-batch-sizes decides"),
-        (["--fwbench-devices=0"], "--fwbench-devices: devices 0 is not a whole number of at least 1"),
-        (["--fwbench-devices=1000"], "--fwbench-devices 1000: this machine has .* ask for no more devices"),
-        (["--fwbench-devices=2", "--fwbench-against=HEAD"], "--fwbench-against looks at one device alone: leave --fwb"),
+        ("--fwbench-set=data=cifar", "--fwbench-set: unknown data 'cifar': choose from digits, "),
+        ("--fwbench-set=optimizer=sdg", "--fwbench-set: unknown optimizer 'sdg': the nearest is 'sgd'"),
+        ("--fwbench-set=optimiser=sgd", "--fwbench-set: there is no field 'optimiser': the nearest is 'optimizer'"),
+        ("--fwbench-set=remat", "--fwbench-set: 'remat' is not FIELD=VALUE, as in seed=1"),
+        ("--fwbench-set=remat=1", "--fwbench-set: remat=1 is not true or false"),
+        ("--fwbench-set=seed=0,-1", "--fwbench-set: seed -1 is not a whole number of at least 0"),
+        ("--fwbench-set=seed=", "--fwbench-set: seed= is not a whole number of at least 0"),
+        ("--fwbench-set=accumulate=3", "a batch of 2 cannot be cut into 3 equal parts"),
+        ("--fwbench-set=epochs=0", "epochs 0 is not a whole number of at least 1"),
+        ("--fwbench-set=learning_rate=-1", "learning rate -1.0 is not a number above 0"),
+        ("--fwbench-set=batch_size=3", "--fwbench-set does not set batch_size, which --fwbench-batch-sizes decides"),
+        ("--fwbench-devices=0", "--fwbench-devices: devices 0 is not a whole number of at least 1"),
+        ("--fwbench-devices=1000", "--fwbench-devices 1000: this machine has .* ask for no more devices"),
+        ("--fwbench-devices=2 --fwbench-against=HEAD", "--fwbench-against looks at one device alone: leave --fwb"),
         (
-            ["--fwbench-devices=2", "--fwbench-programs-only"],
+            "--fwbench-devices=2 --fwbench-programs-only",
             "--fwbench-programs-only looks at one device alone: leave --fwbench-devices 2 out",
         ),
         (
-            ["--fwbench-devices=1,2", "--fwbench-set=scaling=strong", "--fwbench-batch-sizes=3"],
+            "--fwbench-devices=1,2 --fwbench-set=scaling=strong --fwbench-batch-sizes=3",
             "a batch of 3 cannot be cut into 2 equal parts",
         ),
     ],
 )
 def test_a_wrong_value_is_one_sentence(chosen, options, sentence):
     with pytest.raises((pytest.UsageError, ValueError), match=sentence):
-        ids(chosen(*options))
+        ids(chosen(*options.split()))
 
 
 def test_a_lane_that_says_nothing_of_several_devices_runs_on_one(chosen, monkeypatch):
