@@ -78,12 +78,21 @@ def given(monkeypatch):
     monkeypatch.setattr(series, "Pairs", Given)
 
 
-def test_it_names_each_commit_and_leaves_the_repository_as_it_was(given, repository, capsys):
+@pytest.fixture
+def bisect(command):
+    return lambda span, *options, code=0: command("bisect", span, *ASKED, *options, code=code)
+
+
+def commit(folder, back):
+    """How a commit is named that lies so many before the newest."""
+    return git(folder, "rev-parse", "--short=12", f"main~{back}")
+
+
+def test_it_names_each_commit_and_leaves_the_repository_as_it_was(given, repository, bisect):
     folder = repository("1.0", "1.0", "1.1", "1.1", "1.1", "0.9", "0.9")
     (folder / "cost").write_text("7.0")
-    assert main(["bisect", "main~6..main", *ASKED]) == 0
-    out = capsys.readouterr().out
-    slower, faster = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (4, 1))
+    out = bisect("main~6..main")
+    slower, faster = (commit(folder, back) for back in (4, 1))
     assert f"It became slower with {slower} (Commit 2): +10.0% (+10.0% to +10.0%) of latency, confirmed by" in out
     assert f"It became faster with {faster} (Commit 5): -18.2% (-18.2% to -18.2%) of latency, confirmed by" in out
     assert out.index("Commit 2") < out.index("Commit 5")
@@ -93,7 +102,7 @@ def test_it_names_each_commit_and_leaves_the_repository_as_it_was(given, reposit
 
 
 @pytest.mark.parametrize(("beside", "ends"), [(2, False), (99, True)])
-def test_pairs_beside_somebody_on_the_gpu_count_for_nothing(given, repository, capsys, monkeypatch, beside, ends):
+def test_pairs_beside_somebody_on_the_gpu_count_for_nothing(given, repository, bisect, monkeypatch, beside, ends):
     """Some are played again; where all of them are disturbed the search ends and says so."""
     pair, left = Given.pair, [beside]
 
@@ -104,60 +113,54 @@ def test_pairs_beside_somebody_on_the_gpu_count_for_nothing(given, repository, c
 
     monkeypatch.setattr(Given, "pair", disturbed)
     repository("1.0", "1.1", "1.1")
-    main(["bisect", "main~2..main", *ASKED])
-    out = capsys.readouterr().out
+    out = bisect("main~2..main", code=int(ends))
     assert ("a neighbour" in out) == ends
     assert ("+10.0% (+10.0% to +10.0%)" in out) == (not ends)
 
 
-def test_a_commit_that_computes_something_else_is_named_whatever_its_speed(given, repository, capsys):
+def test_a_commit_that_computes_something_else_is_named_whatever_its_speed(given, repository, bisect):
     folder = repository("1.0", "1.1", "1.1 computes 1.0025", "1.1 computes 1.0025")
-    assert main(["bisect", "main~3..main", *ASKED]) == 0
-    out = capsys.readouterr().out
-    other = git(folder, "rev-parse", "--short=12", "main~1")
+    out = bisect("main~3..main")
+    other = commit(folder, 1)
     told = [line for line in out.splitlines() if "something else" in line]
     assert told == [
         f"With {other} (Commit 2) it begins to compute something else: outputs differ by 2.5e-03 (bound 4e-06)."
     ]
 
 
-def test_between_commits_that_were_not_measured_the_stretch_is_named(given, repository, capsys):
+def test_between_commits_that_were_not_measured_the_stretch_is_named(given, repository, bisect):
     folder = repository("1.0", "no module", "1.0 computes 2")
-    assert main(["bisect", "main~2..main", *ASKED]) == 0
-    first, last = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (2, 0))
+    first, last = (commit(folder, back) for back in (2, 0))
     where = f"Between {first} (Commit 0) and {last} (Commit 2) it begins to compute something else: "
-    assert where in capsys.readouterr().out
+    assert where in bisect("main~2..main")
 
 
-def test_there_is_a_line_for_each_comparison(given, repository, capsys):
+def test_there_is_a_line_for_each_comparison(given, repository, bisect):
     folder = repository("1.0", "1.0", "1.0")
     before = Given.made
-    assert main(["bisect", "main~2..main", *ASKED]) == 0
+    _, whole, half, *rest = bisect("main~2..main").splitlines()
     # All pairs of a comparison are played by the same object, which keeps fallback flags from pair to pair.
     assert Given.made - before == 2
-    _, whole, half, *rest = capsys.readouterr().out.splitlines()
-    first, middle, last = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (2, 1, 0))
+    first, middle, last = (commit(folder, back) for back in (2, 1, 0))
     assert whole == f"  {first}..{last}, 2 commits: +0.0% (+0.0% to +0.0%), 4 pairs"
     assert half == f"  {first}..{middle}, neighbours: +0.0% (+0.0% to +0.0%), 4 pairs"
     assert rest[0] == "No commit is confirmed to have made it slower or faster."
 
 
-def test_a_commit_that_cannot_be_measured_is_stepped_over_and_said(given, repository, capsys):
+def test_a_commit_that_cannot_be_measured_is_stepped_over_and_said(given, repository, bisect):
     folder = repository("1.0", "1.0", "no module", "1.1", "1.1")
-    assert main(["bisect", "main~4..main", *ASKED]) == 0
-    out = capsys.readouterr().out
-    before, broken, after = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (3, 2, 1))
+    out = bisect("main~4..main")
+    before, broken, after = (commit(folder, back) for back in (3, 2, 1))
     assert f"{broken} (Commit 2) was skipped, as it could not be measured: no module" in out
     assert f"It became slower between {before} (Commit 1) and {after} (Commit 3): +10.0%" in out
 
 
-def test_reasons_that_differ_in_a_version_alone_are_told_once(given, repository, capsys):
+def test_reasons_that_differ_in_a_version_alone_are_told_once(given, repository, bisect):
     wants = [f"tiny 0.4.{number} wants numpy<1.{number} {'and so on ' * 40}" for number in range(3)]
     folder = repository("1.0", *wants, "no module", "1.0")
-    assert main(["bisect", "main~5..main", *ASKED]) == 0
-    out = capsys.readouterr().out
+    out = bisect("main~5..main")
     (told,) = [line for line in out.splitlines() if "wants numpy" in line]
-    names = [git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (4, 3, 2)]
+    names = [commit(folder, back) for back in (4, 3, 2)]
     assert told.startswith(f"{names[0]} (Commit 1) was skipped")
     assert told.endswith(f"; and for the same reason {names[1]}, {names[2]}")
     assert len(told) < 350
@@ -172,7 +175,7 @@ def test_where_no_two_commits_can_be_measured_it_is_one_sentence(given, reposito
     assert captured.err == "fwbench: no two commits from main~2 to main could be compared: the reasons are above.\n"
 
 
-def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys, monkeypatch):
+def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, bisect, monkeypatch):
     """Only pairs move the clock, by one second each."""
     repository("1.0", "1.0", "1.1", "1.1", "1.1")
     now = [0.0]
@@ -184,8 +187,7 @@ def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys,
         play(self, *given)
 
     monkeypatch.setattr(Given, "play", slow)
-    assert main(["bisect", "main~4..main", *ASKED, "--minutes=0.15"]) == 1
-    out = capsys.readouterr().out
+    out = bisect("main~4..main", "--minutes=0.15", code=1)
     assert "The search ended early, as the time was over: give more minutes." in out
     assert "No commit is confirmed to have made it slower or faster." in out
     assert re.search(r"From \w+ \(Commit 0\) to \w+ \(Commit 4\) the latency changed by a further \+10\.0%", out)
@@ -193,7 +195,7 @@ def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys,
     assert " 9 pairs, 9 s;" in out
 
 
-def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, monkeypatch):
+def test_a_commit_that_fails_later_ends_the_search(given, repository, bisect, monkeypatch):
     folder = repository("1.0", "1.1")
     play, played = Given.play, []
 
@@ -204,11 +206,9 @@ def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, mo
         play(self, *given)
 
     monkeypatch.setattr(Given, "play", fails)
-    assert main(["bisect", "main~1..main", *ASKED]) == 1
-    last = git(folder, "rev-parse", "--short=12", "main")
+    out = bisect("main~1..main", code=1)
     words = "could be measured before, and now cannot: was killed by signal 9"
-    out = capsys.readouterr().out
-    assert f"{last} (Commit 1) {words}" in out
+    assert f"{commit(folder, 0)} (Commit 1) {words}" in out
     assert "\n1 comparison, 2 pairs, " in out
 
 
@@ -234,15 +234,12 @@ def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, mo
         (("main~1..main", *ASKED, "--metric=peak_memory"), "torch-tiny-inference-b1 has no peak_memory in pairs her"),
     ],
 )
-def test_misuse_is_one_sentence(given, repository, capsys, arguments, words):
+def test_misuse_is_one_sentence(given, repository, command, arguments, words):
     folder = repository("1.0", "1.0")
     git(folder, "checkout", "--quiet", "-b", "side", "main~1")
     git(folder, "commit", "--quiet", "--allow-empty", "--message", "aside")
     git(folder, "checkout", "--quiet", "main")
-    assert main(["bisect", *arguments]) == 4
-    error = capsys.readouterr().err
-    assert words in error
-    assert error.count("\n") == 1
+    assert words in command("bisect", *arguments, code=4)
 
 
 class Metered(Given):
@@ -282,15 +279,14 @@ for changed in (
     ],
 )
 def test_it_names_the_commit_by_the_metric_that_was_asked_for(
-    repository, capsys, monkeypatch, metric, number, size, pairs
+    repository, bisect, monkeypatch, metric, number, size, pairs
 ):
     """And what one pair decides is decided by one."""
     monkeypatch.setattr(series, "Pairs", Metered)
     monkeypatch.setattr(searching, "counter", lambda device: object())
     repository(*map(json.dumps, COSTS))
     before = Metered.played
-    assert main(["bisect", "main~3..main", *ASKED, f"--metric={metric}"]) == 0
-    out = capsys.readouterr().out
+    out = bisect("main~3..main", f"--metric={metric}")
     became = "slower" if metric == "latency" else "worse"
     (step,) = [line for line in out.splitlines() if line.startswith("It became")]
     told = rf"It became {became} with \w+ \(Commit {number}\): {re.escape(size)} \(.*\) of {metric}"
@@ -300,20 +296,19 @@ def test_it_names_the_commit_by_the_metric_that_was_asked_for(
     assert (Metered.played - before == comparisons) == (metric == "program_memory")
 
 
-def test_a_search_by_energy_needs_a_counter(repository, capsys, monkeypatch):
+def test_a_search_by_energy_needs_a_counter(repository, bisect, monkeypatch):
     monkeypatch.setattr(searching, "counter", lambda device: Absent("this CPU shows no counters"))
     repository("1.0", "1.0")
-    assert main(["bisect", "main~1..main", *ASKED, "--metric=energy"]) == 4
-    assert capsys.readouterr().err == "fwbench: --metric energy: this CPU shows no counters.\n"
+    said = bisect("main~1..main", "--metric=energy", code=4)
+    assert said == "fwbench: --metric energy: this CPU shows no counters.\n"
 
 
-def test_a_commit_that_does_not_yield_the_metric_is_stepped_over(repository, capsys, monkeypatch):
+def test_a_commit_that_does_not_yield_the_metric_is_stepped_over(repository, bisect, monkeypatch):
     monkeypatch.setattr(series, "Pairs", Metered)
     without = {name: value for name, value in COSTS[1].items() if name != "program_memory"}
     folder = repository(*map(json.dumps, [COSTS[0], without, *COSTS[2:]]))
-    assert main(["bisect", "main~3..main", *ASKED, "--metric=program_memory"]) == 0
-    out = capsys.readouterr().out
-    first, middle, last = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (3, 2, 1))
+    out = bisect("main~3..main", "--metric=program_memory")
+    first, middle, last = (commit(folder, back) for back in (3, 2, 1))
     assert (
         f"{middle} (Commit 1) was skipped, as it could not be measured: its processes report no program_memory" in out
     )
@@ -421,13 +416,11 @@ def planted(folder, metric, commits):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", PLANTED)
-def test_a_real_plant_is_named_by_its_metric(tmp_path, monkeypatch, capsys, few_pairs, metric):
+def test_a_real_plant_is_named_by_its_metric(tmp_path, monkeypatch, command, few_pairs, metric):
     """A longer loop, one that is unrolled, a large temporary, and memory that is kept."""
     asked = planted(tmp_path, metric, 3)
     monkeypatch.chdir(tmp_path)
-    assert main(["bisect", "main~2..main", *asked]) == 0
-    slow = git(tmp_path, "rev-parse", "--short=12", "main~1")
-    out = capsys.readouterr().out
+    out, slow = command("bisect", "main~2..main", *asked), commit(tmp_path, 1)
     became = "slower" if metric == "latency" else "worse"
     told = rf"It became {became} with {slow} \(Commit 1\): (\+[\d.]+%|[\d.]+ times) \(.*\) of {metric}, "
     assert re.search(told, out), out
@@ -439,15 +432,14 @@ def test_a_real_plant_is_named_by_its_metric(tmp_path, monkeypatch, capsys, few_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ["compile_time", "program_memory"])
-def test_a_real_plant_is_explained_by_its_metric(tmp_path, monkeypatch, capsys, few_pairs, metric):
+def test_a_real_plant_is_explained_by_its_metric(tmp_path, monkeypatch, command, few_pairs, metric):
     """Beside another change."""
     asked = planted(tmp_path, metric, 1)
     lane, _, after = PLANTED[metric]
     changed = NETS[lane].format(line=after).replace("import nnx\n", "import nnx\n\nUNUSED = 1\n")
     (tmp_path / "mine.py").write_text(changed)
     monkeypatch.chdir(tmp_path)
-    assert main(["explain", "main", ".", *asked]) == 0
-    out = capsys.readouterr().out
+    out = command("explain", "main", ".", *asked)
     assert f"HEAD's {metric} differs from BASE's by " in out
     assert "comes from mine.py, line 14: it is gone with that as in BASE" in out, out
     assert "by the framework's profiler" not in out
