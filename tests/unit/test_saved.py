@@ -155,10 +155,8 @@ def test_one_process_a_side_tells_of_changes_beyond_a_factor_of_two_and_of_no_ot
 
 def test_one_process_a_side_knows_of_a_wider_threshold(record):
     sides = measured(samples=(0.1,) * 3), measured(samples=(0.3,) * 3)
-    assert [verdict(record, *sides, {"latency": Threshold(share)}).kind for share in (1.5, 3.0)] == [
-        "regressed",
-        "inconclusive",
-    ]
+    kinds = [verdict(record, *sides, {"latency": Threshold(share)}).kind for share in (1.5, 3.0)]
+    assert kinds == ["regressed", "inconclusive"]
 
 
 def test_a_record_against_itself_is_unchanged(record):
@@ -170,10 +168,8 @@ def test_a_record_against_itself_is_unchanged(record):
 def test_fallback_flags_make_another_benchmark(record):
     plain, flagged = several(lane="jax"), several(lane="jax", settings={"fallback_flags": "XLA_FLAGS=--mild"})
     finding = verdict(record, [plain], [flagged])
-    assert (finding.kind, finding.note) == (
-        "incomparable",
-        "lane setting: fallback_flags differs: None in the baseline, 'XLA_FLAGS=--mild' here",
-    )
+    note = "lane setting: fallback_flags differs: None in the baseline, 'XLA_FLAGS=--mild' here"
+    assert (finding.kind, finding.note) == ("incomparable", note)
     assert verdict(record, [flagged], [flagged]).kind == "unchanged"
 
 
@@ -638,6 +634,18 @@ def test_times_tell_nothing_while_somebody_else_is_on_the_gpu(record):
     assert "nvidia-smi" in finding.note
 
 
+def setting(**of_the_lane):
+    return {"settings": of_the_lane}
+
+
+def weights(digest):
+    return {"parity": {"weights": digest}}
+
+
+def products(arithmetic):
+    return {"parity": {"probe": {"matmul": {"arithmetic": arithmetic}}}}
+
+
 @pytest.mark.parametrize(
     ("base", "head"),
     [
@@ -659,30 +667,22 @@ def test_what_makes_no_other_benchmark_is_compared(record, base, head):
     ("base", "head", "reason"),
     [
         (
-            {"settings": {"memory_format": "channels_last", "cpus": [0]}},
-            {"settings": {"cpus": [0]}},
-            "lane setting: memory_format differs: 'channels_last' in the baseline, None here",
+            setting(memory_format="last", cpus=[0]),
+            setting(cpus=[0]),
+            "setting: memory_format differs: 'last' in the ba",
         ),
         (
-            {"settings": {"compile_mode": "default"}},
-            {"settings": {"compile_mode": "max-autotune"}},
-            "lane setting: compile_mode differs: 'default' in the baseline, 'max-autotune' here",
+            setting(compile_mode="a"),
+            setting(compile_mode="b"),
+            "setting: compile_mode differs: 'a' in the baseline, 'b'",
         ),
         ({}, {"protocol": {**QUICK, "profile": "paper"}}, "profile: profile differs: 'quick' in the baseline, 'paper'"),
         ({}, {"protocol": {**QUICK, "min_rounds": 9}}, "profile: min_rounds differs: 5 in the baseline, 9 here"),
         ({}, {"protocol": {**QUICK, "least_warmup_time": 1.0}}, "least_warmup_time differs: 0.0 in the baseline, 1.0"),
         ({"batch_size": 256}, {"batch_size": 1024}, "batch_size differs: 256 in the baseline, 1024 here"),
         ({}, {"precision": "tf32"}, "precision differs: 'fp32' in the baseline, 'tf32' here"),
-        (
-            {"parity": {"weights": "abc"}},
-            {"parity": {"weights": "def"}},
-            "digest of the weights differs: 'abc' in the baseline, 'def' here",
-        ),
-        (
-            {"parity": {"probe": {"matmul": {"arithmetic": "fp32"}}}},
-            {"parity": {"probe": {"matmul": {"arithmetic": "tf32"}}}},
-            "arithmetic of the matmul differs: 'fp32' in the baseline, 'tf32' here",
-        ),
+        (weights("abc"), weights("def"), "digest of the weights differs: 'abc' in the baseline, 'def' here"),
+        (products("fp32"), products("tf32"), "arithmetic of the matmul differs: 'fp32' in the baseline, 'tf32' here"),
     ],
 )
 def test_another_benchmark_under_one_test_is_refused_with_what_differs(record, base, head, reason):
@@ -900,10 +900,7 @@ def test_somebody_elses_benchmarks_are_matched_by_full_name_and_one_process_deci
     head = read(write(tmp_path / "b.json", foreign(plain(names[0], median=0.003), plain(names[1]))))
     outcome = compare(base, head, THRESHOLDS)
     assert found(outcome) == {(names[0], "latency"): "inconclusive", (names[1], "latency"): "unchanged"}
-    assert [(f.base, f.head) for f in outcome.findings] == [
-        pytest.approx((0.002, 0.003)),
-        pytest.approx((0.002, 0.002)),
-    ]
+    assert [(f.base, f.head) for f in outcome.findings] == [pytest.approx((0.002, head)) for head in (0.003, 0.002)]
     # They have no such option.
     assert "only a factor of 2 counts" in outcome.findings[0].note
     assert "--fwbench" not in outcome.findings[0].note

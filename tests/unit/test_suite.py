@@ -137,11 +137,7 @@ def test_the_study_of_three_frameworks_has_their_compiled_lanes(chosen):
     (tensorflow, torch, jax) = chosen("--fwbench-study=simple-cnn").workloads("fit", CATALOG)
     assert [w.lane for w in (tensorflow, torch, jax)] == ["tensorflow-xla", "torch-compile", "jax"]
     # Nothing but the lane sets them apart.
-    assert (
-        tensorflow
-        == dataclasses.replace(jax, lane="tensorflow-xla")
-        == dataclasses.replace(torch, lane=tensorflow.lane)
-    )
+    assert {dataclasses.replace(each, lane="jax") for each in (tensorflow, torch)} == {jax}
     assert (jax.data, jax.epochs) == ("synthetic", 5)
 
 
@@ -191,10 +187,8 @@ def test_every_combination_of_several_values_is_measured_in_the_modes_that_have_
     assert {w.id for w in selection.workloads("train_step", CATALOG)} == {
         f"torch-mlp-train_step-b2{setting}{seed}" for setting in trained for seed in ("", "-s1")
     }
-    assert [w.id for w in selection.workloads("inference", CATALOG)] == [
-        "torch-mlp-inference-b2",
-        "torch-mlp-inference-b2-s1",
-    ]
+    inference = [w.id for w in selection.workloads("inference", CATALOG)]
+    assert inference == ["torch-mlp-inference-b2", "torch-mlp-inference-b2-s1"]
     # A later text wins over an earlier one, such as that of pytest's settings.
     again = chosen("--fwbench-profile=quick", "--fwbench-set=seed=0,1", "--fwbench-set=seed=7")
     assert {w.seed for w in again.workloads("inference", CATALOG)} == {7}
@@ -258,12 +252,9 @@ def test_batches_follow_the_number_of_devices_or_stay(chosen, monkeypatch, scali
         ("--fwbench-devices=2 --fwbench-against=HEAD", "--fwbench-against looks at one device alone: leave --fwb"),
         (
             "--fwbench-devices=2 --fwbench-programs-only",
-            "--fwbench-programs-only looks at one device alone: leave --fwbench-devices 2 out",
+            "--fwbench-programs-only looks at one .* --fwbench-devices 2 out",
         ),
-        (
-            "--fwbench-devices=1,2 --fwbench-set=scaling=strong --fwbench-batch-sizes=3",
-            "a batch of 3 cannot be cut into 2 equal parts",
-        ),
+        ("--fwbench-devices=1,2 --fwbench-set=scaling=strong --fwbench-batch-sizes=3", "a batch of 3 .* 2 equal parts"),
     ],
 )
 def test_a_wrong_value_is_one_sentence(chosen, options, sentence):
