@@ -121,20 +121,13 @@ def test_a_module_that_is_not_there_is_left_out(project):
 def test_of_fwbench_a_network_depends_on_networks_alone():
     """The adapters are how a lane runs a network: measured, not proved."""
     found = sources(["fwbench.frameworks.jax.resnet:ResNet50"])
-    assert list(found.files) == [
-        "fwbench.frameworks.jax.convolutions",
-        "fwbench.frameworks.jax.layers",
-        "fwbench.frameworks.jax.resnet",
-    ]
+    assert list(found.files) == [f"fwbench.frameworks.jax.{name}" for name in ("convolutions", "layers", "resnet")]
 
 
 def test_a_network_may_use_our_layers(project):
     project(own="import fwbench\nfrom fwbench.frameworks.jax import layers\n")
-    assert list(sources(["own:Net"]).files) == [
-        "fwbench.frameworks.jax.convolutions",
-        "fwbench.frameworks.jax.layers",
-        "own",
-    ]
+    layers = [f"fwbench.frameworks.jax.{name}" for name in ("convolutions", "layers")]
+    assert list(sources(["own:Net"]).files) == [*layers, "own"]
 
 
 def test_finding_sources_imports_no_framework():

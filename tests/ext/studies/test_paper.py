@@ -147,6 +147,10 @@ def test_a_column_has_the_unit_that_most_of_it_is_shown_in():
     assert "S[table-format=4.4]S[table-format=4.1]" in text
 
 
+def scattered(value):
+    return f"{value:.3f}±{value.sd:.3f}"
+
+
 @pytest.mark.parametrize(
     ("unit", "show", "values", "cells", "head"),
     [
@@ -158,13 +162,7 @@ def test_a_column_has_the_unit_that_most_of_it_is_shown_in():
         ("1", "{:.0%}".format, [0.25], ["25"], r"(\unit{\percent})"),
         ("1", "{:.1e}".format, [1e-14], [r"\num{1.0e-14}"], "{x}"),
         ("1", "{:,.0f}".format, [12345.0], ["12345"], "{x}"),
-        (
-            "1",
-            lambda value: f"{value:.3f}±{value.sd:.3f}",
-            [Spread(0.5, 0.01)],
-            [r"\num[separate-uncertainty]{0.500 \pm 0.010}"],
-            "{x}",
-        ),
+        ("1", scattered, [Spread(0.5, 0.01)], [r"\num[separate-uncertainty]{0.500 \pm 0.010}"], "{x}"),
         ("s", "{:.1f} lightyears".format, [2.0], ["{2.0 lightyears}"], "{x}"),
     ],
 )
@@ -187,18 +185,11 @@ ROWS = [
 
 
 def test_a_table_for_a_column_has_what_differs_and_intervals_in_one():
-    text = made(
-        number("model", 0, "", str),
-        number("lane", 1, "", str),
-        number("batch", 2, "1", str),
-        number("ratio", 3, "1", units.ratio),
-        number("from", 4, "1", units.ratio),
-        number("to", 5, "1", units.ratio),
-        number("energy", 6, "J", units.joules),
-        number("pairs", 7, "1", str),
-        rows=ROWS,
-        narrow={"pairs"},
-    )
+    given = [("model", "", str), ("lane", "", str), ("batch", "1", str)]
+    given += [(name, "1", units.ratio) for name in ("ratio", "from", "to")]
+    given += [("energy", "J", units.joules), ("pairs", "1", str)]
+    columns = (number(name, place, unit, show) for place, (name, unit, show) in enumerate(given))
+    text = made(*columns, rows=ROWS, narrow={"pairs"})
     assert caption(text) == ("Made", "Made: lane jax; batch 8; here.")
     assert body(text) == [
         r"\multicolumn{2}{@{}l}{\itshape a}",

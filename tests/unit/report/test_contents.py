@@ -46,7 +46,7 @@ def test_lanes_that_began_with_other_weights_are_an_error():
         ([parity("torch"), parity("torch", "def", seed=1), parity("jax")], "weights", "the same (abc, def)"),
         # One measurement without a current proof is enough.
         (
-            [parity("torch"), parity("jax"), parity("jax", state="stale", batch_size=2)],
+            [*map(parity, ("torch", "jax")), parity("jax", state="stale", batch_size=2)],
             "proof",
             "torch reference, jax proved, jax stale",
         ),

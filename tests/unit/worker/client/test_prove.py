@@ -85,12 +85,8 @@ def test_without_names_all_models_that_the_tests_name_are_proved(project, proofs
     root = project()
     assert cli.main(["prove"]) == 0
     asked, _ = proofs
-    assert [(model.name, candidate) for model, candidate, _ in asked] == [
-        ("pair", "jax"),
-        ("mlp", "jax"),
-        ("mlp", "tensorflow"),
-        ("third", "jax"),
-    ]
+    proved = [(model.name, candidate) for model, candidate, _ in asked]
+    assert proved == [("pair", "jax"), ("mlp", "jax"), ("mlp", "tensorflow"), ("third", "jax")]
     model, _, where = asked[0]
     assert model.axes == {"length": (2, 4)}
     assert (where.root, where.path) == (root, (root / "src", root))
@@ -207,12 +203,8 @@ def test_a_framework_is_proved_by_the_interpreter_that_pytests_settings_or_the_c
 def test_a_mark_without_models_means_the_suites_own(project, proofs):
     project("import fwbench\n\n\n@fwbench.benchmark()\ndef test_speed(fwbench_measure):\n    pass\n")
     assert cli.main(["prove"]) == 0
-    assert [(model.name, candidate) for model, candidate, _ in proofs[0]] == [
-        (name, candidate)
-        for name in CATALOG
-        for candidate in ("jax", "tensorflow")
-        if candidate in CATALOG[name].networks
-    ]
+    own = [(name, of) for name in CATALOG for of in ("jax", "tensorflow") if of in CATALOG[name].networks]
+    assert [(model.name, candidate) for model, candidate, _ in proofs[0]] == own
 
 
 PAIR = fwbench.Model("pair", torch="nets:Torch", jax="nets:Jax", inputs=fwbench.normal(2))
