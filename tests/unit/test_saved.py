@@ -666,16 +666,8 @@ def test_what_makes_no_other_benchmark_is_compared(record, base, head):
 @pytest.mark.parametrize(
     ("base", "head", "reason"),
     [
-        (
-            setting(memory_format="last", cpus=[0]),
-            setting(cpus=[0]),
-            "setting: memory_format differs: 'last' in the ba",
-        ),
-        (
-            setting(compile_mode="a"),
-            setting(compile_mode="b"),
-            "setting: compile_mode differs: 'a' in the baseline, 'b'",
-        ),
+        (setting(layout="last", cpus=[0]), setting(cpus=[0]), "setting: layout differs: 'last' in the baseline, None"),
+        (setting(mode="default"), setting(mode="max"), "setting: mode differs: 'default' in the baseline, 'max' here"),
         ({}, {"protocol": {**QUICK, "profile": "paper"}}, "profile: profile differs: 'quick' in the baseline, 'paper'"),
         ({}, {"protocol": {**QUICK, "min_rounds": 9}}, "profile: min_rounds differs: 5 in the baseline, 9 here"),
         ({}, {"protocol": {**QUICK, "least_warmup_time": 1.0}}, "least_warmup_time differs: 0.0 in the baseline, 1.0"),

@@ -262,10 +262,8 @@ def test_another_machine_or_profile_is_refused_before_anything_is_measured(suite
     path = baseline(2.0, change)
     for journal in suite.path.glob(".benchmarks/journal/*"):
         journal.unlink()
-    refused(
-        gate(path),
-        f"{path} is not comparable: {reason}. Renew the baseline, or add --fwbench-gate=allow-mismatch.",
-    )
+    renew = "Renew the baseline, or add --fwbench-gate=allow-mismatch."
+    refused(gate(path), f"{path} is not comparable: {reason}. {renew}")
     assert nothing_was_measured(suite)
 
 
