@@ -102,7 +102,7 @@ def test_it_names_each_commit_and_leaves_the_repository_as_it_was(given, reposit
 
 
 @pytest.mark.parametrize(("beside", "ends"), [(2, False), (99, True)])
-def test_pairs_beside_somebody_on_the_gpu_count_for_nothing(given, repository, bisect, monkeypatch, beside, ends):
+def test_pairs_beside_somebody_on_the_gpu_count_for_nothing(given, repository, capsys, monkeypatch, beside, ends):
     """Some are played again; where all of them are disturbed the search ends and says so."""
     pair, left = Given.pair, [beside]
 
@@ -113,7 +113,8 @@ def test_pairs_beside_somebody_on_the_gpu_count_for_nothing(given, repository, b
 
     monkeypatch.setattr(Given, "pair", disturbed)
     repository("1.0", "1.1", "1.1")
-    out = bisect("main~2..main", code=int(ends))
+    main(["bisect", "main~2..main", *ASKED])
+    out = capsys.readouterr().out
     assert ("a neighbour" in out) == ends
     assert ("+10.0% (+10.0% to +10.0%)" in out) == (not ends)
 
