@@ -24,7 +24,6 @@ import json
 import mmap
 import os
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -43,10 +42,11 @@ from fwbench.machine.disturbances import NEIGHBOUR, THROTTLING, disturbances
 from fwbench.meters import energy as meters
 from fwbench.record import lanes
 from fwbench.record.measurement import Metric
+from fwbench.record.reading import read
 from fwbench.worker.process import facts, job, passes, player, run, training
 from tests.unit.fakes import round_mantissa
 from tests.unit.nvml import GPUS, SLICE, Stub, compiler
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, finish, git
 
 MIB, GIB = 2**20, 2**30
 
@@ -97,10 +97,13 @@ _SCREEN = {"graphics": f"1001:{250 * MIB} 1002:{120 * MIB}", "used_memory": 450 
 _NO_SCREEN = {"graphics.1": "", "used_memory.1": 0, "utilisation.1": 0}
 # Its screen shows a film, which keeps this card alone busy.
 _DISPLAY = {**_SCREEN, "name": "NVIDIA GeForce GT 710", "memory": 2 * GIB, "cores": 192, "utilisation": 40}
+_T4 = {"name": "Tesla T4", "memory": 16 * GIB, "cores": 2560, "default_power_limit": 70}
 _ONE = {"gpus": 1}
 
+_H100 = "NVIDIA H100 80GB HBM3"
+
 MACHINES: Mapping[str, Machine] = {
-    "two H100": Machine({}, "NVIDIA H100 80GB HBM3", cards=2),
+    "two H100": Machine({}, _H100, cards=2),
     "RTX 4090 with a screen": Machine({**_ONE, **_4090, **_SCREEN}, _4090["name"], capability=(8, 9)),
     "screen on a GT 710, RTX 4090 in the second slot": Machine(
         {**_DISPLAY, **_NO_SCREEN, **{f"{key}.1": value for key, value in _4090.items()}},
@@ -109,34 +112,21 @@ MACHINES: Mapping[str, Machine] = {
         capability=(8, 9),
     ),
     "RTX 4090, screen on a GT 710 in the second slot": Machine(
-        {**_4090, **{f"{key}.1": value for key, value in _DISPLAY.items()}},
-        _4090["name"],
-        capability=(8, 9),
+        {**_4090, **{f"{key}.1": value for key, value in _DISPLAY.items()}}, _4090["name"], capability=(8, 9)
     ),
-    "T4": Machine(
-        {**_ONE, "name": "Tesla T4", "memory": 16 * GIB, "cores": 2560, "default_power_limit": 70},
-        "Tesla T4",
-        capability=(7, 5),
-    ),
+    "T4": Machine({**_ONE, **_T4}, _T4["name"], capability=(7, 5)),
     "slice of an H100 (MIG)": Machine({"slices": 1, **_ONE}, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", energy=False),
-    "container with the host's process numbers": Machine({**_ONE, "foreign": 4_000_000}, "NVIDIA H100 80GB HBM3"),
+    "container with the host's process numbers": Machine({**_ONE, "foreign": 4_000_000}, _H100),
     "container on a desktop, whose screen it does not see": Machine(
         {**_ONE, **_4090, "used_memory": 450 * MIB, "foreign": 4_000_000}, _4090["name"], capability=(8, 9)
     ),
     "H100 shared with somebody who trains": Machine(
-        {**_ONE, "processes": f"77:{20 * GIB}", "used_memory": 20 * GIB, "utilisation": 95},
-        "NVIDIA H100 80GB HBM3",
-        neighbour=True,
+        {**_ONE, "processes": f"77:{20 * GIB}", "used_memory": 20 * GIB, "utilisation": 95}, _H100, neighbour=True
     ),
     "H100 whose energy counter fails": Machine(
-        _ONE,
-        "NVIDIA H100 80GB HBM3",
-        energy=False,
-        fails="nvmlDeviceGetTotalEnergyConsumption=15",
+        _ONE, _H100, energy=False, fails="nvmlDeviceGetTotalEnergyConsumption=15"
     ),
-    "H100 with a driver of 2021": Machine(
-        {**_ONE, "driver": "470.57.02", "cuda": 11040}, "NVIDIA H100 80GB HBM3", usable=False
-    ),
+    "H100 with a driver of 2021": Machine({**_ONE, "driver": "470.57.02", "cuda": 11040}, _H100, usable=False),
 }
 
 
@@ -371,16 +361,9 @@ class _Quiet(load.OtherLoad):
 
 def prepare() -> None:
     """Make this process rehearse. It is pytest's or a worker's, which both import this module."""
+    told = {"distributions": ("numpy",), "libraries": (), "parity": None, "launcher": "fwbench", "fallback": ()}
     own = {
-        name: dataclasses.replace(
-            lanes.OWN[name],
-            adapter=f"tests.rehearsal:{name.upper()}",
-            distributions=("numpy",),
-            libraries=(),
-            parity=None,
-            launcher="fwbench",
-            fallback=(),
-        )
+        name: dataclasses.replace(lanes.OWN[name], adapter=f"tests.rehearsal:{name.upper()}", **told)
         for name in ("torch", "jax")
     }
     # The other lanes open the device as one of these does.
@@ -438,7 +421,7 @@ class Rehearsal:
         if not machine.usable:
             told = "nothing could be measured: the driver is too old for CUDA 12"
             return "nothing measured, exit code 4", _unless((code == 4, f"exit code {code}"), (told in shown, shown))
-        record = self._read(self.record)
+        record = read(self.record)
         here, found = record.machine, record.measurements
         memory = (10 if "slices" in machine.state else machine.of("memory", 80 * GIB) // GIB) * GIB
         limit = machine.of("default_power_limit", 700)
@@ -490,20 +473,13 @@ class Rehearsal:
 
     def duet(self) -> Outcome:
         """The suite's own revision against itself."""
-        for command in (
-            ["init", "-q"],
-            ["add", "."],
-            ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
-        ):
-            subprocess.run(["git", *command], cwd=self.folder, check=True, capture_output=True)
+        for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
+            git(self.folder, *command)
         code, shown = self._pytest("--fwbench-against=HEAD")
         if not self.machine.usable:
             return "nothing compared, exit code 4", _unless((code == 4, f"exit code {code}: {shown}"))
         if self.machine.neighbour:
-            said = "not comparable" in shown and NEIGHBOUR.happened in shown
-            return "not comparable, exit code 4, and says why", _unless(
-                (code == 4 and said, f"exit code {code}: {shown}")
-            )
+            return self._refused(code, shown, NEIGHBOUR.happened)
         return "unchanged", _unless((code == 0 and "unchanged" in shown, f"exit code {code}: {shown}"))
 
     def gate(self) -> Outcome:
@@ -514,10 +490,7 @@ class Rehearsal:
         code, shown = self._pytest("--fwbench-gate", f"--benchmark-compare={self.record}")
         del os.environ[SLOWER]
         if self.machine.neighbour:
-            said = "not comparable" in shown and "other processes were on the GPU" in shown
-            return "not comparable, exit code 4, and says why", _unless(
-                (code == 4 and said, f"exit code {code}: {shown}")
-            )
+            return self._refused(code, shown, "other processes were on the GPU")
         return "finds the slowdown", _unless((code == 1 and "regressed" in shown, f"exit code {code}: {shown}"))
 
     def ranks(self) -> Outcome:
@@ -526,7 +499,7 @@ class Rehearsal:
         if self.machine.cards < 2:
             return "-", []
         code, shown = self._pytest("--fwbench-devices=2", "--fwbench-lanes=torch", f"--benchmark-json={file}")
-        found, *others = self._read(file).measurements or (None,)
+        found, *others = read(file).measurements or (None,)
         if code or found is None or len(others) != 1:
             return "", [f"exit code {code}: {shown}"]
         opened = [found.settings.get("opened"), *(rank.settings.get("opened") for rank in found.ranks[1:])]
@@ -550,17 +523,16 @@ class Rehearsal:
             ((NEIGHBOUR.happened in page) == self.machine.neighbour, "the page is wrong about neighbours"),
         )
 
+    def _refused(self, code: int, shown: str, why: str) -> Outcome:
+        held = code == 4 and "not comparable" in shown and why in shown
+        return "not comparable, exit code 4, and says why", _unless((held, f"exit code {code}: {shown}"))
+
     def _pytest(self, *arguments: str) -> tuple[int, str]:
         import pytest
 
-        options = (
-            "-q",
-            "--benchmark-only",
-            "--fwbench-set=patience=0",
-            "--fwbench-minutes=0",
-            f"--rootdir={self.folder}",
-        )
-        return _shown(lambda: int(pytest.main([*ALONE, *options, *arguments, str(self.folder)])))
+        options = ("-q", "--benchmark-only", "--fwbench-set=patience=0", "--fwbench-minutes=0")
+        here = (f"--rootdir={self.folder}", str(self.folder))
+        return _shown(lambda: int(pytest.main([*ALONE, *options, *arguments, *here])))
 
     def _doctor(self, *arguments: str, sound: bool) -> Outcome:
         code, shown = _command(*arguments)
@@ -574,11 +546,6 @@ class Rehearsal:
             (self.machine.gpu in of["GPU"]["found"], of["GPU"]["found"]),
             ((load == "good") != self.machine.neighbour, of["GPU load"]["found"]),
         )
-
-    def _read(self, file: Path):
-        from fwbench.record.reading import read
-
-        return read(file)
 
 
 COMMANDS = {
@@ -664,13 +631,8 @@ def rehearse(
     here = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     root = str(Path(__file__).parents[1])
     variables |= {"REHEARSAL": "1", FAULT: json.dumps(faults), "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.rehearsal", "--on", name, "--commands", *commands],
-        cwd=suite,
-        env=here | variables,
-        capture_output=True,
-        text=True,
-    )
+    command = (sys.executable, "-m", "tests.rehearsal", "--on", name, "--commands", *commands)
+    done = finish(*command, cwd=suite, env=here | variables)
     if done.returncode:
         raise RuntimeError(f"{name}: {done.stderr}")
     return {command: (told, wrong) for command, (told, wrong) in json.loads(done.stdout.splitlines()[-1]).items()}

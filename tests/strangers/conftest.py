@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import venv
 from importlib import metadata
@@ -11,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.unit.shared import once
+from tests.unit.shared import finish, once
 
 _BUILDS = {"build": "1.2", "pip": "23", "setuptools": "77"}
 
@@ -112,7 +111,7 @@ def _closure(requirements):
 
 
 def _succeed(*command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    done = finish(*command)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

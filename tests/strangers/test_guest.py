@@ -2,11 +2,10 @@
 
 import json
 import re
-import subprocess
 
 import pytest
 
-from tests.unit.shared import ONE_PLAIN_PAIR
+from tests.unit.shared import ONE_PLAIN_PAIR, git
 
 PLAIN = """
     import time
@@ -49,11 +48,6 @@ def run(stranger, core):
 
 def stored(stranger, name="x.json"):
     return json.loads((stranger.path / name).read_text())
-
-
-def committed(folder):
-    for arguments in (("init",), ("add", "."), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "one")):
-        subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
 
 def timeless(result):
@@ -106,15 +100,9 @@ def test_the_public_face_imports_nothing_before_it_is_used(stranger, core):
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        (
-            "--help",
-            ["*--fwbench-fail=METRIC:PERCENT[[]+AMOUNT]", "*latency:5% or*", "*quick, ci, paper*"],
-        ),
+        ("--help", ["*--fwbench-fail=METRIC:PERCENT[[]+AMOUNT]", "*latency:5% or*", "*quick, ci, paper*"]),
         ("--fixtures", ["fwbench_measure*", "*Measure the test's workload*"]),
-        (
-            "--markers",
-            ["@pytest.mark.fwbench(*", "@pytest.mark.fwbench_fail(*", "@pytest.mark.benchmark*"],
-        ),
+        ("--markers", ["@pytest.mark.fwbench(*", "@pytest.mark.fwbench_fail(*", "@pytest.mark.benchmark*"]),
     ],
 )
 def test_what_pytest_tells_of_itself_names_ours(stranger, run, monkeypatch, option, expected):
@@ -192,7 +180,8 @@ def test_plain_benchmarks_are_gated_without_any_framework(stranger, run):
     )
     stranger.makeini("[pytest]\npythonpath = .\n")
     stranger.makeconftest(ONE_PLAIN_PAIR)
-    committed(stranger.path)
+    for arguments in (["init"], ["add", "."], ["commit", "-m", "one"]):
+        git(stranger.path, *arguments)
     stranger.makepyfile(words="def count(): return sum(range(4000))")
     result = run("--benchmark-only", "--fwbench-profile=ci", "--fwbench-against=HEAD", "--fwbench-summary=x.json")
     summary = stored(stranger)

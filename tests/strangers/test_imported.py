@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests.unit.shared import ALONE
+from tests.unit.suites import FAST
 
 pytestmark = pytest.mark.skipif(not (find_spec("torch") and find_spec("jax")), reason="needs torch and jax")
 
@@ -34,14 +35,8 @@ def test_a_stray_import_is_on_the_record_and_beside_the_memory(stranger):
     sources = {"clean": NETWORK, "ported": f"\n    import torch{NETWORK}", "test_mine": TESTS}
     for name, source in sources.items():
         (stranger.path / f"{name}.py").write_text(textwrap.dedent(source))
-    fast = (
-        "--benchmark-max-time=0",
-        "--benchmark-min-rounds=5",
-        "--fwbench-set=patience=0",
-        "--fwbench-minutes=0",
-        "--fwbench-threads=1",
-    )
-    outcome = stranger.run(sys.executable, "-m", "pytest", *ALONE, "--benchmark-only", "--benchmark-json=x.json", *fast)
+    asked = ("--benchmark-only", "--benchmark-json=x.json", "--fwbench-threads=1")
+    outcome = stranger.run(sys.executable, "-m", "pytest", *ALONE, *FAST, *asked)
     outcome.assert_outcomes(passed=2)
     records = [record["extra_info"] for record in json.loads((stranger.path / "x.json").read_text())["benchmarks"]]
     clean, ported = sorted(records, key=lambda record: record["workload"]["model"])

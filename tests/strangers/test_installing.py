@@ -7,6 +7,7 @@ import zipfile
 import pytest
 
 from tests.unit.shared import ALONE
+from tests.unit.suites import FAST as BRIEFLY
 
 NOOP = """
     import fwbench
@@ -18,7 +19,7 @@ NOOP = """
     def test_noop(fwbench_measure):
         fwbench_measure()
 """
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-set=patience=0", "--fwbench-minutes=0", *ALONE)
+FAST = (*BRIEFLY, *ALONE)
 SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-profile=quick")
 
 

@@ -5,7 +5,6 @@ And what another interpreter proves, or cannot.
 
 import json
 import re
-import subprocess
 import sys
 import textwrap
 from importlib.metadata import version
@@ -17,11 +16,10 @@ from fwbench.models import CATALOG
 from fwbench.parity import store
 from fwbench.parity.store import Key, Proved
 from fwbench.record.reading import PROOFS
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, finish
+from tests.unit.suites import FAST
 
 SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-threads=1", *ALONE)
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-set=patience=0", "--fwbench-minutes=0")
-
 
 # Not by importing them, for which no test here has a use.
 pytestmark = pytest.mark.skipif(not (find_spec("torch") and find_spec("jax")), reason="needs torch and jax")
@@ -46,7 +44,7 @@ def measured(stranger, tensorflow_alone):
 def test_the_other_environment_has_tensorflow_alone(tensorflow_alone):
     code = "from importlib.util import find_spec; print([name for name in %r if find_spec(name)])"
     asked = ["tensorflow", "keras", "numpy", "torch", "jax", "flax", "pytest", "scipy", "fwbench"]
-    told = subprocess.run([tensorflow_alone, "-I", "-c", code % asked], capture_output=True, text=True, check=True)
+    told = finish(tensorflow_alone, "-I", "-c", code % asked, check=True)
     assert told.stdout.strip() == str(["tensorflow", "keras", "numpy"])
 
 

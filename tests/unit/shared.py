@@ -5,6 +5,7 @@ import fcntl
 import importlib
 import os
 import shutil
+import subprocess
 
 from fwbench.suite.profiles import PROFILES
 
@@ -77,6 +78,17 @@ def once(tmp_path_factory, name, make):
             make(folder)
             made.touch()
     return folder
+
+
+def finish(*command, **options):
+    """Run a command to its end; returns it with its output as text."""
+    return subprocess.run(list(map(str, command)), **{"capture_output": True, "text": True, **options})
+
+
+def git(folder, *arguments):
+    """Run git in a folder, as nobody in particular; returns its output."""
+    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+    return finish("git", *identity, "-C", folder, *arguments, check=True).stdout.strip()
 
 
 def extension(path):

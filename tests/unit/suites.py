@@ -70,6 +70,22 @@ def run(suite, *arguments):
     return suite.runpytest_subprocess(*ALONE, *arguments)
 
 
+def ended(result, code, *lines, **outcomes):
+    """The result of a run that ended with this exit code, wrote these lines in this order and had these outcomes."""
+    assert result.ret == code
+    result.stdout.fnmatch_lines(lines)
+    if outcomes:
+        result.assert_outcomes(**outcomes)
+    return result
+
+
+def refused(result, sentence):
+    """A run that was refused in one sentence."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert len([line for line in result.stderr.lines if line]) == 1
+    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+
+
 _RUNS = itertools.count()
 # pytest-benchmark asks for it in each run, and it starts a process to find out.
 _CPU = functools.cache(cpuinfo.get_cpu_info)

@@ -183,19 +183,10 @@ def test_other_devices_on_the_bus_are_no_gpus(nvml_stub, tmp_path):
 
 
 CALM = {
-    "clock": 1980,
-    "most_clock": 1980,
-    "temperature": 34,
-    "power_limit": 700.0,
-    "default_power_limit": 700.0,
-    "throttle_reasons": [],
-    "utilisation": 0.0,
-    "used_memory": 0,
-    "persistent": True,
-    "compute_mode": "default",
-    "ecc": True,
-    "processes": [],
-    "graphics": [],
+    **{"clock": 1980, "most_clock": 1980, "temperature": 34, "throttle_reasons": []},
+    **{"power_limit": 700.0, "default_power_limit": 700.0},
+    **{"utilisation": 0.0, "used_memory": 0, "processes": [], "graphics": []},
+    **{"persistent": True, "compute_mode": "default", "ecc": True},
 }
 
 

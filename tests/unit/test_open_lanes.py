@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -19,7 +18,8 @@ from fwbench.record.lanes import OWN, Lane, Lanes
 from fwbench.record.reading import PROOFS
 from fwbench.suite.studies import SUITES
 from fwbench.worker.client.starting import PACKAGE
-from tests.unit.shared import ALONE, once
+from tests.unit.shared import ALONE, finish, once
+from tests.unit.suites import FAST as BRIEFLY
 
 EXAMPLE = PACKAGE.parent / "docs" / "numpy-lane"
 SPEED = """
@@ -29,14 +29,7 @@ import fwbench
 def test_speed(fwbench_measure):
     fwbench_measure()
 """
-FAST = (
-    *ALONE,
-    "--benchmark-only",
-    "--benchmark-max-time=0.1",
-    "--benchmark-min-rounds=5",
-    "--fwbench-set=patience=0",
-    "--fwbench-minutes=0",
-)
+FAST = (*ALONE, *BRIEFLY, "--benchmark-only", "--benchmark-max-time=0.1")
 IDS = {f"{lane}-mlp-{mode}-b8" for lane in ("torch", "numpy") for mode in ("inference", "train_step")}
 
 
@@ -56,9 +49,7 @@ def site(tmp_path_factory):
         source = tmp_path_factory.mktemp("source") / "numpy-lane"
         shutil.copytree(EXAMPLE, source)
         options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-build-isolation"]
-        subprocess.run(
-            [sys.executable, "-m", "pip", "install", *options, "--target", site, source], check=True, cwd=site
-        )
+        finish(sys.executable, "-m", "pip", "install", *options, "--target", site, source, check=True, cwd=site)
 
     return once(tmp_path_factory, "numpy-lane", install)
 
@@ -78,10 +69,8 @@ def run(site, project):
     environment["PYTHONPATH"] = os.pathsep.join([str(site), str(PACKAGE.parent)])
 
     def run(module, *arguments, code=0, **variables):
-        command = [sys.executable, *(() if module == "-c" else ("-m",)), module, *map(str, arguments)]
-        done = subprocess.run(
-            command, cwd=project, env={**environment, **variables}, capture_output=True, text=True, check=False
-        )
+        command = (sys.executable, *(() if module == "-c" else ("-m",)), module, *arguments)
+        done = finish(*command, cwd=project, env={**environment, **variables})
         assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -158,14 +147,9 @@ def test_a_packages_lane_is_proved_and_gated(run, project, measured, gate):
     told = run("pytest", *gate, *anything, "--benchmark-json=proved.json")
     assert any(line.split()[:2] == ["numpy-mlp-inference-b8", "latency"] for line in told.splitlines())
     # The record says so from then on.
-    before, after = (
-        {
-            record["name"]: record["extra_info"]["parity"]["proof"]["state"]
-            for record in json.loads(path.read_text())["benchmarks"]
-        }["test_speed[numpy-mlp-inference-b8]"]
-        for path in (saved, project / "proved.json")
-    )
-    assert (before, after) == ("missing", "proved")
+    for path, state in ((saved, "missing"), (project / "proved.json", "proved")):
+        records = {record["name"]: record["extra_info"] for record in json.loads(path.read_text())["benchmarks"]}
+        assert records["test_speed[numpy-mlp-inference-b8]"]["parity"]["proof"]["state"] == state
 
 
 @pytest.fixture
@@ -236,8 +220,11 @@ def package(tmp_path, monkeypatch):
     return package
 
 
+MINE = {"title": "mine", "adapter": "mine:A", "distributions": ("mine",)}
+
+
 def lane(name="mine", framework="mine", **fields):
-    given = {"title": "mine", "adapter": "mine:A", "distributions": ("mine",), **fields}
+    given = {**MINE, **fields}
     return f"Lane(name={name!r}, framework={framework!r}, {', '.join(f'{k}={v!r}' for k, v in given.items())})"
 
 
@@ -276,13 +263,8 @@ def test_what_is_wrong_with_a_packages_lanes_is_one_sentence_that_names_it(packa
 
 def pytest_in(folder, site, *arguments):
     path = os.pathsep.join([str(site), str(PACKAGE.parent)])
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *ALONE, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
+    return finish(
+        sys.executable, "-m", "pytest", *ALONE, *arguments, cwd=folder, env={**os.environ, "PYTHONPATH": path}
     )
 
 
@@ -306,14 +288,8 @@ def test_a_lane_survives_its_way_to_a_worker():
 
 
 def test_a_lanes_variables_depend_on_threads_and_device():
-    known = Lane(
-        name="mine",
-        framework="mine",
-        title="mine",
-        adapter="mine:A",
-        distributions=(),
-        environment={"POOL": "{threads}", "SHOWN": {"gpu": "0"}, "MODE": "x"},
-    )
+    told = {"POOL": "{threads}", "SHOWN": {"gpu": "0"}, "MODE": "x"}
+    known = Lane(name="mine", framework="mine", **MINE, environment=told)
     assert known.variables(3, "cpu") == {"POOL": "3", "MODE": "x"}
     assert known.variables(2, "gpu") == {"POOL": "2", "SHOWN": "0", "MODE": "x"}
 
@@ -321,15 +297,8 @@ def test_a_lanes_variables_depend_on_threads_and_device():
 @pytest.fixture
 def numpy_lane(monkeypatch):
     """LANES with a lane of another package, which brings a network for the MLP."""
-    known = Lane(
-        name="numpy",
-        framework="numpy",
-        title="NumPy",
-        adapter="mine:A",
-        distributions=(),
-        networks={"mlp": "mine:MLP", "cnn": "mine:CNN"},
-        package="numpy-lane",
-    )
+    networks = {"mlp": "mine:MLP", "cnn": "mine:CNN"}
+    known = Lane(name="numpy", framework="numpy", **MINE, networks=networks, package="numpy-lane")
     monkeypatch.setattr(lanes, "LANES", {**OWN, "numpy": known})
 
 

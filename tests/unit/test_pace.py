@@ -2,7 +2,6 @@
 
 import errno
 import os
-import subprocess
 import sys
 import time
 
@@ -10,6 +9,8 @@ import pytest
 
 from fwbench.machine import pace
 from fwbench.machine.pace import Pace
+from tests.unit.processes import gone
+from tests.unit.shared import finish
 
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 several = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs and the choice of them")
@@ -71,18 +72,8 @@ def test_where_it_cannot_start_nothing_is_measured(monkeypatch, lacking):
 def test_the_other_process_ends_when_this_one_is_killed():
     script = "import os, signal; from fwbench.machine.pace import Pace; m = Pace({}).__enter__(); m.read(); "
     script += "print(m._other.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
-    done = subprocess.run([sys.executable, "-c", script.format(CPUS)], capture_output=True, text=True, check=False)
-    pid = int(done.stdout)
-    for _ in range(600):
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                ended = file.read().rpartition(")")[2].split()[0] == "Z"
-        except OSError:
-            ended = True
-        if ended:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{pid} lives on")
+    done = finish(sys.executable, "-c", script.format(CPUS))
+    assert gone([int(done.stdout)])
 
 
 @pytest.mark.parametrize("cpus", [(), (0,)])

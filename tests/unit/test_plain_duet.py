@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from fwbench.worker.process.player import Turns
 from fwbench.worker.process.witness import Witness
 from fwbench.worker.turns.plain import Invocation, PlainPairs
 from fwbench.worker.turns.taken import Taken
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, finish, git
 from tests.unit.test_duet import BASE, HEAD
 
 SOURCE = "import time\n\n\ndef nap():\n    time.sleep(0.001)\n    return 1\n\n\ndef same():\n    return 2\n"
@@ -97,7 +96,7 @@ def ran(folder, *command, **variables):
     # A run under xdist hands its variables down, and pytest-benchmark takes them as a word to switch itself off.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = {**inherited, **variables}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    return finish(*command, cwd=folder, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +111,8 @@ def committed(folder, benchmarks, settings, source=SOURCE):
     for name, text in {**files, "conftest.py": CODSPEED}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    ran(folder, "git", "init", "-q")
-    ran(folder, "git", "add", "-A")
-    ran(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        git(folder, *arguments)
     return folder
 
 
@@ -354,62 +352,58 @@ def test_the_last_steps_tell_how_long_a_call_takes_that_becomes_slower(monkeypat
     assert Call(slower, lambda: ((), {})).settle(9) == 7.0
 
 
-@pytest.mark.parametrize(("seconds", "calls"), [(0.019, 2), (0.021, 1)])
-def test_a_slow_call_is_a_turn_by_itself(tmp_path, seconds, calls):
-    class Asked:
-        def ask(self, message, answer):
-            rounds = message.get("rounds", 0)
-            return {"placed": seconds, "rounds": [seconds] * rounds, "cpu_time": seconds, "held": 0.0}
+class Sitting:
+    """A side's process, whose calls take so many seconds, and so many joules."""
 
-    pairs = PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0)
-    taken = Taken(pairs.amounts)
-    told = {side: {"call": seconds, "calls": 0, "first": seconds, "peak": None} for side in ("base", "head")}
-    pairs._take_turns({side: Asked() for side in told}, told, taken, 99)
+    alive = True
+
+    def __init__(self, seconds=0.03, joules=1.0):
+        self.seconds, self.joules, self.turns = seconds, joules, 0
+
+    def arrive(self, test):
+        return {"arrived": True}
+
+    def go_on(self, test):
+        return {"over": "passed"}
+
+    def ask(self, message, answer):
+        self.turns += answer == "rounds"
+        told = {"placed": self.seconds, "rounds": [self.seconds] * message.get("rounds", 0), "energy": self.joules}
+        return {**told, "cpu_time": self.seconds, "held": 0.0, **first_call(self.seconds)}
+
+
+def first_call(seconds):
+    return {"call": seconds, "calls": 1, "first": seconds, "peak": None, "versions": {}}
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    return lambda **options: PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0, **options)
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.019, 2), (0.021, 1)])
+def test_a_slow_call_is_a_turn_by_itself(pairs, seconds, calls):
+    told = {side: first_call(seconds) for side in ("base", "head")}
+    taken = Taken(pairs().amounts)
+    pairs()._take_turns({side: Sitting(seconds) for side in told}, told, taken, 99)
     assert {side: len(stored) for side, stored in taken.pair("cpu", 1.0).rounds.items()} == dict.fromkeys(
         told, 12 * calls
     )
 
 
 @pytest.mark.parametrize("metered", [True, False])
-def test_a_pairs_energy_is_measured_where_it_is_asked_for(tmp_path, metered):
-    class Sitting:
-        alive = True
-
-        def __init__(self, joules):
-            self.joules = joules
-
-        def arrive(self, test):
-            return {"arrived": True}
-
-        def go_on(self, test):
-            return {"over": "passed"}
-
-        def ask(self, message, answer):
-            first = {"call": 0.03, "calls": 1, "first": 0.03, "peak": None, "versions": {}}
-            turn = {"rounds": [0.03] * message.get("rounds", 0), "cpu_time": 0.03, "held": 0.0}
-            told = {"call": first, "placed": {"placed": 0.03}, "rounds": turn, "energy": {"energy": self.joules}}
-            return told[answer]
-
-    asked = Invocation(tmp_path, tmp_path, [], [], [])
-    pairs = PlainPairs(BASE, HEAD, asked, 60.0, metered=lambda test: metered)
-    pair = pairs._pair(PlainTest("a"), {"base": Sitting(1.0), "head": Sitting(1.5)}, 0.0, 1)
+def test_a_pairs_energy_is_measured_where_it_is_asked_for(pairs, metered):
+    seats = {"base": Sitting(joules=1.0), "head": Sitting(joules=1.5)}
+    pair = pairs(metered=lambda test: metered)._pair(PlainTest("a"), seats, 0.0, 1)
     assert pair.differences.get("energy") == (pytest.approx(math.log(1.5)) if metered else None)
     assert ("energy" in pair.values["head"]) == metered
 
 
 @pytest.mark.parametrize(("tests", "blocks"), [(1, 16), (2, 8), (3, 6), (400, 6)])
-def test_few_tests_of_a_pair_of_processes_take_more_turns(tmp_path, tests, blocks):
-    class Sitting:
-        turns = 0
-
-        def ask(self, message, answer):
-            self.turns += answer == "rounds"
-            return {"placed": 0.03, "rounds": [0.03], "cpu_time": 0.03, "held": 0.0}
-
-    pairs = PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0)
-    told = {side: {"call": 0.03, "calls": 1, "first": 0.03, "peak": None} for side in ("base", "head")}
-    seats = {side: Sitting() for side in told}
-    pairs._take_turns(seats, told, Taken(pairs.amounts), tests)
+def test_few_tests_of_a_pair_of_processes_take_more_turns(pairs, tests, blocks):
+    seats = {side: Sitting() for side in ("base", "head")}
+    told = {side: first_call(0.03) for side in seats}
+    pairs()._take_turns(seats, told, Taken(pairs().amounts), tests)
     assert {seat.turns for seat in seats.values()} == {2 * blocks}
 
 
@@ -459,7 +453,7 @@ def test_results_are_waited_for(monkeypatch):
 
 
 @pytest.mark.parametrize(("spoke", "begun"), [(False, 2), (True, 6)])
-def test_processes_that_die_are_begun_again_if_they_came_to_a_test(monkeypatch, tmp_path, spoke, begun):
+def test_processes_that_die_are_begun_again_if_they_came_to_a_test(monkeypatch, pairs, spoke, begun):
     seats = []
 
     class Dead:
@@ -475,9 +469,8 @@ def test_processes_that_die_are_begun_again_if_they_came_to_a_test(monkeypatch, 
 
     monkeypatch.setattr("fwbench.worker.turns.plain._Seat", Dead)
     faults = {}
-    pairs = PlainPairs(BASE, HEAD, Invocation(tmp_path, tmp_path, [], [], []), 60.0)
     tests = [PlainTest(name) for name in "abc"]
-    pairs.play(tests, faults.__setitem__)
+    pairs().play(tests, faults.__setitem__)
     assert list(faults) == tests
     assert {fault.failure.kind for fault in faults.values()} == {"crashed"}
     assert len(seats) == begun

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import functools
+import itertools
 import math
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -144,13 +145,9 @@ def test_the_docs_have_the_plans_as_they_are(planned):
 
 def documented(planned):
     """Rows of the documented tables: of profiles, and of the lanes of the default on a GPU."""
-    for profile, where, machine in (
-        ("quick", "an H100", H100),
-        ("ci", "an H100", H100),
-        ("paper", "an H100", H100),
-        ("quick", "two CPU cores", MACHINE),
-        ("ci", "two CPU cores", MACHINE),
-    ):
+    on_a_gpu = [(profile, "an H100", H100) for profile in ("quick", "ci", "paper")]
+    on_a_cpu = [(profile, "two CPU cores", MACHINE) for profile in ("quick", "ci")]
+    for profile, where, machine in (*on_a_gpu, *on_a_cpu):
         found, workloads = planned(machine, f"--fwbench-profile={profile}")
         of_harness = workloads[-len(HARNESS) :]
         counts = [sum(w.mode == mode for w in workloads if w not in of_harness) for mode in MEASURED] + [
@@ -176,15 +173,8 @@ def test_every_own_lane_and_model_has_a_row_in_the_table():
     assert all(float(row[name]) >= 0 for row in rows for name in ("ready_s", "call_s", "sample_s"))
     found = {(row["device"], row["lane"], row["model"], row["mode"]) for row in rows}
     assert len(found) == len(rows)
-    missing = {
-        (device, lane.name, model, mode)
-        for device in ("cpu", "gpu")
-        for lane in OWN.values()
-        if lane.profiles and not lane.internal
-        for model in MODELS
-        for mode in ("inference", "train_step")
-    } - found
-    assert not missing
+    lanes = [lane.name for lane in OWN.values() if lane.profiles and not lane.internal]
+    assert not {*itertools.product(("cpu", "gpu"), lanes, MODELS, ("inference", "train_step"))} - found
 
 
 @pytest.mark.parametrize("gpu", ["H100", "H200"])

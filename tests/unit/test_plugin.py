@@ -13,8 +13,12 @@ from fwbench.record.journal import SCHEMA
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.worker.client.server import Server
 from tests.unit.processes import grandchildren
+from tests.unit.suites import FAST, refused
 from tests.unit.suites import in_process as run
 from tests.unit.suites import run as in_own_process
+from tests.unit.suites import suite as noops
+
+__all__ = ["FAST", "noops", "run"]
 
 NOOP = """
     import fwbench
@@ -24,18 +28,13 @@ NOOP = """
         measurement = fwbench_measure()
         print("samples", len(measurement.samples))
 """
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-set=patience=0", "--fwbench-minutes=0")
 
 
 @pytest.fixture
-def suite(pytester, request, monkeypatch):
-    """A user's suite outside this repository, over three no-op workloads."""
-    monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
-    # A run under xdist hands this down, and pytest-benchmark takes it as a word to switch itself off.
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    pytester.makeconftest('pytest_plugins = ["fwbench.plugin"]')
-    pytester.makepyfile(test_suite=NOOP)
-    return pytester
+def suite(noops):
+    """A user's suite outside this repository, over three no-op workloads of one test."""
+    noops.makepyfile(test_suite=NOOP)
+    return noops
 
 
 @pytest.fixture
@@ -79,13 +78,8 @@ def test_metrics_have_value_unit_direction_and_source(suite):
     assert info["metrics"]["latency_p99"]["reason"] == "n/a (n=7): p99 needs 299 samples"
     assert info["workload"]["batch_size"] == 1
     assert info["protocol"]["min_rounds"] == 7
-    assert data["benchmarks"][0]["params"] == {
-        "framework": "noop",
-        "model": "noop",
-        "mode": "inference",
-        "batch_size": 1,
-        "precision": "fp32",
-    }
+    params = {"framework": "noop", "model": "noop", "mode": "inference", "batch_size": 1, "precision": "fp32"}
+    assert data["benchmarks"][0]["params"] == params
 
 
 def test_the_machines_fingerprint_is_in_the_record(suite):
@@ -162,15 +156,9 @@ def test_our_benchmarks_are_in_pytest_benchmarks_tables_where_these_are_asked_fo
 
 @pytest.mark.slow
 def test_group_by_histogram_and_profile_of_pytest_benchmark_work(suite):
+    options = ("--benchmark-only", "--benchmark-histogram=plot", "--benchmark-cprofile=tottime")
     # What draws histograms does not survive that pytester unloads it.
-    result = in_own_process(
-        suite,
-        "--benchmark-only",
-        "--benchmark-group-by=param:model,param:batch_size",
-        "--benchmark-histogram=plot",
-        "--benchmark-cprofile=tottime",
-        *FAST,
-    )
+    result = in_own_process(suite, *options, "--benchmark-group-by=param:model,param:batch_size", *FAST)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*benchmark 'model=noop batch_size=2': 1 tests*"])
     assert list(suite.path.glob("plot*.svg"))
@@ -251,10 +239,8 @@ def test_a_batch_that_was_halved_stands_nowhere_under_the_batch_that_was_asked_f
     )
     _, halved = saved(suite)["benchmarks"]
     assert "b8" not in json.dumps({name: halved[name] for name in ("name", "fullname", "group", "param", "params")})
-    assert (halved["fullname"], halved["params"]["batch_size"]) == (
-        "test_suite.py::test_noop[noop-noop-inference-b2]",
-        2,
-    )
+    assert halved["fullname"] == "test_suite.py::test_noop[noop-noop-inference-b2]"
+    assert halved["params"]["batch_size"] == 2
     assert halved["extra_info"]["unfit"] == [8, 4]
     result = run(suite, "--benchmark-only", *FAST)
     result.assert_outcomes(passed=1, failed=1)
@@ -273,26 +259,22 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--fwbench-models=resnet51"], "*unknown model 'resnet51' in --fwbench-models: the nearest is 'resnet50'.*"),
-        (["--fwbench-models="], "*unknown model '' in --fwbench-models: choose from resnet50,*"),
-        (["--fwbench-lanes=mxnet"], "*unknown lane 'mxnet' in --fwbench-lanes: choose from torch,*"),
-        (["--fwbench-batch-sizes=0"], "*--fwbench-batch-sizes: batch size 0 is not a whole number of at least 1*"),
-        (["--fwbench-batch-sizes=1,x"], "*--fwbench-batch-sizes: batch_size=x is not a whole number of at least 1*"),
-        (["--fwbench-precision=fp8"], "*unknown precision 'fp8'*"),
-        (["--fwbench-precision=tf32"], "*tf32 needs an NVIDIA GPU*ask for fp32 or bf16*"),
-        (["--fwbench-set=weights=pretrained", "--fwbench-models=mlp"], "*torchvision publishes no weights of mlp*"),
-        (["--fwbench-python=jax=/no/such/python"], "*there is no interpreter '/no/such/python'*"),
-        (["--fwbench-python=python3"], "*'python3' is not FRAMEWORK=PATH*"),
-        (["-n2", "--benchmark-autosave", "--fwbench-set=seed=1"], "*--benchmark-autosave cannot work with -n*"),
+        ("--fwbench-models=resnet51", "*unknown model 'resnet51' in --fwbench-models: the nearest is 'resnet50'.*"),
+        ("--fwbench-models=", "*unknown model '' in --fwbench-models: choose from resnet50,*"),
+        ("--fwbench-lanes=mxnet", "*unknown lane 'mxnet' in --fwbench-lanes: choose from torch,*"),
+        ("--fwbench-batch-sizes=0", "*--fwbench-batch-sizes: batch size 0 is not a whole number of at least 1*"),
+        ("--fwbench-batch-sizes=1,x", "*--fwbench-batch-sizes: batch_size=x is not a whole number of at least 1*"),
+        ("--fwbench-precision=fp8", "*unknown precision 'fp8'*"),
+        ("--fwbench-precision=tf32", "*tf32 needs an NVIDIA GPU*ask for fp32 or bf16*"),
+        ("--fwbench-set=weights=pretrained --fwbench-models=mlp", "*torchvision publishes no weights of mlp*"),
+        ("--fwbench-python=jax=/no/such/python", "*there is no interpreter '/no/such/python'*"),
+        ("--fwbench-python=python3", "*'python3' is not FRAMEWORK=PATH*"),
+        ("-n2 --benchmark-autosave --fwbench-set=seed=1", "*--benchmark-autosave cannot work with -n*"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, without_gpu, arguments, sentence):
     suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
-    result = run(suite, *arguments)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    lines = [line for line in result.stderr.lines if line]
-    assert len(lines) == 1
-    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+    refused(run(suite, *arguments.split()), sentence)
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
 
 
@@ -306,10 +288,7 @@ def test_weights_that_cannot_be_had_end_the_run_with_the_sentence_of_whoever_fet
     monkeypatch.setenv("FWBENCH_CACHE", str(suite.path / "cache"))
     suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
     result = run(suite, "--fwbench-set=weights=pretrained", f"--fwbench-python=torch={python}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert [line for line in result.stderr.lines if line] == [
-        "ERROR: --fwbench-set weights=pretrained: no weights of resnet50."
-    ]
+    refused(result, "--fwbench-set weights=pretrained: no weights of resnet50.")
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
 
 

@@ -1,7 +1,6 @@
 """Which files and versions a proof depends on, how it is kept, and what a record says of it."""
 
 import dataclasses
-import subprocess
 import sys
 
 import numpy as np
@@ -15,6 +14,7 @@ from fwbench.parity.case import length
 from fwbench.parity.sources import _digest, sources
 from fwbench.parity.store import Key, Nearest, Proved, stamp
 from fwbench.record.reading import PROOFS, runs
+from tests.unit.shared import finish
 
 
 @pytest.fixture
@@ -121,20 +121,13 @@ def test_a_module_that_is_not_there_is_left_out(project):
 def test_of_fwbench_a_network_depends_on_networks_alone():
     """The adapters are how a lane runs a network: measured, not proved."""
     found = sources(["fwbench.frameworks.jax.resnet:ResNet50"])
-    assert list(found.files) == [
-        "fwbench.frameworks.jax.convolutions",
-        "fwbench.frameworks.jax.layers",
-        "fwbench.frameworks.jax.resnet",
-    ]
+    assert list(found.files) == [f"fwbench.frameworks.jax.{name}" for name in ("convolutions", "layers", "resnet")]
 
 
 def test_a_network_may_use_our_layers(project):
     project(own="import fwbench\nfrom fwbench.frameworks.jax import layers\n")
-    assert list(sources(["own:Net"]).files) == [
-        "fwbench.frameworks.jax.convolutions",
-        "fwbench.frameworks.jax.layers",
-        "own",
-    ]
+    layers = [f"fwbench.frameworks.jax.{name}" for name in ("convolutions", "layers")]
+    assert list(sources(["own:Net"]).files) == [*layers, "own"]
 
 
 def test_finding_sources_imports_no_framework():
@@ -143,8 +136,7 @@ def test_finding_sources_imports_no_framework():
         "[Key.of(CATALOG[name], 'jax') for name in ('resnet50', 'mlp')]; "
         "print([name for name in ('torch', 'torchvision', 'jax', 'flax') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert finish(sys.executable, "-c", code, check=True).stdout.strip() == "[]"
 
 
 def proved(model=MODEL, state="proved", sentence="", **changes):

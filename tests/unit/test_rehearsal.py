@@ -34,14 +34,7 @@ GT_710 = "screen on a GT 710, RTX 4090 in the second slot"
 # Faults, and the sentence by which each is found.
 FAST = [(GT_710, "doctor", {"load of another card": "it computes 40% of the"})]
 SLOW = [
-    (
-        "T4",
-        "bench",
-        {
-            "power read late": " W, and it drew 300.0 W",
-            "power limit in milliwatts": "a limit of 70000.0 W, and it is 70 W",
-        },
-    ),
+    ("T4", "bench", {"power read late": " W, and it drew 300.0 W", "power limit in milliwatts": "a limit of 70000.0"}),
     ("container with the host's process numbers", "bench", {"context opened early": "disturbed by"}),
     (GT_710, "bench", {"wrong card": "another GPU has computed"}),
     ("RTX 4090 with a screen", "bench", {"a screen taken for a neighbour": "disturbed by"}),

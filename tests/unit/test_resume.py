@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,11 +20,12 @@ from fwbench.plugin.session import Session
 from fwbench.record import journal
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.journal import AGAINST, ROUND
-from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from tests.unit.faults.test_records import AGAIN
 from tests.unit.recorded import failed, measured, rounds, write
+from tests.unit.shared import git
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as run
 from tests.unit.suites import suite as noops
@@ -57,13 +57,8 @@ class Measuring:
             pytest.exit("ended", pytest.ExitCode.INTERRUPTED)
         failure = Failure("crashed", "killed by SIGKILL") if size == self.failing else None
         samples = tuple(size / (7 + number) for number in range(5))
-        fields = {
-            "mode": workload.mode,
-            "batch_size": size,
-            "device": workload.device,
-            "stages": {"latency": 0.1 * size},
-        }
-        found = measured("noop", "noop", samples=samples, protocol=protocol.to_json(), **fields)
+        fields = {"mode": workload.mode, "batch_size": size, "device": workload.device, "samples": samples}
+        found = measured("noop", "noop", protocol=protocol.to_json(), stages={"latency": 0.1 * size}, **fields)
         return dataclasses.replace(found, parity={}, failure=failure, samples=() if failure else samples)
 
 
@@ -227,21 +222,15 @@ def test_without_a_journal_everything_is_measured_and_collecting_writes_none(sui
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--fwbench-resume=none.jsonl"], "none.jsonl cannot be read (No such file or directory): name one of *"),
-        (
-            ["--fwbench-resume=test_suite.jsonl"],
-            "nothing can be taken from test_suite.jsonl: it is no journal of fwbench. *",
-        ),
-        (["--fwbench-resume=."], ". is no journal of fwbench: name a file, or leave out the = for the newest."),
-        (["--fwbench-resume="], "names no journal: leave out the = for the newest one."),
-        (["--fwbench-resume", "--benchmark-disable"], "measures nothing that --fwbench-resume could go on with*"),
-        (["--fwbench-resume", "--benchmark-skip"], "measures nothing that --fwbench-resume could go on with*"),
-        (["--fwbench-resume", "-n2"], " cannot work with -n/--dist*"),
-        (
-            ["--fwbench-resume=old.jsonl"],
-            "nothing can be taken from old.jsonl: its first line *",
-        ),
-        (["--fwbench-resume=strange.jsonl"], "nothing can be taken from strange.jsonl: its first line *"),
+        ("--fwbench-resume=none.jsonl", "none.jsonl cannot be read (No such file or directory): name one of *"),
+        ("--fwbench-resume=test_suite.jsonl", "*taken from test_suite.jsonl: it is no journal of fwbench. *"),
+        ("--fwbench-resume=.", ". is no journal of fwbench: name a file, or leave out the = for the newest."),
+        ("--fwbench-resume=", "names no journal: leave out the = for the newest one."),
+        ("--fwbench-resume --benchmark-disable", "measures nothing that --fwbench-resume could go on with*"),
+        ("--fwbench-resume --benchmark-skip", "measures nothing that --fwbench-resume could go on with*"),
+        ("--fwbench-resume -n2", " cannot work with -n/--dist*"),
+        ("--fwbench-resume=old.jsonl", "nothing can be taken from old.jsonl: its first line *"),
+        ("--fwbench-resume=strange.jsonl", "nothing can be taken from strange.jsonl: its first line *"),
     ],
 )
 def test_what_cannot_be_resumed_is_one_sentence_and_exit_4(suite, measuring, arguments, sentence):
@@ -249,7 +238,7 @@ def test_what_cannot_be_resumed_is_one_sentence_and_exit_4(suite, measuring, arg
     header = {"schema": 1, "started": "2026-11-21T09:05:35+00:00", "profile": "quick", "machine": machine().to_json()}
     write(suite.path / "old.jsonl", [header])
     write(suite.path / "strange.jsonl", [{**header, "code": [], "settings": 3}])
-    result = run(suite, *arguments)
+    result = run(suite, *arguments.split())
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: *{sentence.replace('[', '[[]')}"])
     assert measuring.asked == []
@@ -428,17 +417,6 @@ def test_of_the_newest_journal_the_time_within_counts_not_the_name(tmp_path):
     assert journal.newest(tmp_path / "none") is None
 
 
-def test_a_measurement_is_the_same_after_it_lay_in_a_journal():
-    found = measured(
-        samples=(0.1 + 0.2, 1e-9),
-        settings={"cpus": [0, 1], "z": None, "a": 1},
-        processes=({"latency": 0.1}, {"latency": 1 / 3}),
-        training={"epochs": [{"seconds": 0.1}], "losses": [0.3]},
-    )
-    text = json.dumps(found.to_json())
-    assert json.dumps(Measurement.from_json(json.loads(text)).to_json()) == text
-
-
 # Code
 
 
@@ -465,11 +443,6 @@ def repository(pytester, monkeypatch):
 
     code.top = top
     return code
-
-
-def git(top, *arguments):
-    author = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
-    subprocess.run(["git", "-C", str(top), *author, *arguments], check=True, capture_output=True)
 
 
 def test_a_commit_and_every_change_that_is_not_committed_count(repository):

@@ -155,10 +155,8 @@ def test_one_process_a_side_tells_of_changes_beyond_a_factor_of_two_and_of_no_ot
 
 def test_one_process_a_side_knows_of_a_wider_threshold(record):
     sides = measured(samples=(0.1,) * 3), measured(samples=(0.3,) * 3)
-    assert [verdict(record, *sides, {"latency": Threshold(share)}).kind for share in (1.5, 3.0)] == [
-        "regressed",
-        "inconclusive",
-    ]
+    kinds = [verdict(record, *sides, {"latency": Threshold(share)}).kind for share in (1.5, 3.0)]
+    assert kinds == ["regressed", "inconclusive"]
 
 
 def test_a_record_against_itself_is_unchanged(record):
@@ -170,10 +168,8 @@ def test_a_record_against_itself_is_unchanged(record):
 def test_fallback_flags_make_another_benchmark(record):
     plain, flagged = several(lane="jax"), several(lane="jax", settings={"fallback_flags": "XLA_FLAGS=--mild"})
     finding = verdict(record, [plain], [flagged])
-    assert (finding.kind, finding.note) == (
-        "incomparable",
-        "lane setting: fallback_flags differs: None in the baseline, 'XLA_FLAGS=--mild' here",
-    )
+    note = "lane setting: fallback_flags differs: None in the baseline, 'XLA_FLAGS=--mild' here"
+    assert (finding.kind, finding.note) == ("incomparable", note)
     assert verdict(record, [flagged], [flagged]).kind == "unchanged"
 
 
@@ -322,6 +318,8 @@ def loaded(share, *arguments, **fields):
         (0.0, 0.06, 1.8, "regressed"),
         (0.0, 0.3, 1.9, "inconclusive"),
         (0.0, 0.3, 5.0, "incomparable"),
+        # The background of an idle machine is none.
+        (0.05, 0.04, 1.3, "regressed"),
         # Load of the baseline's can hide a slowdown, and explain a speed-up, but explains no slowdown.
         (0.06, 0.0, 1.3, "regressed"),
         (0.06, 0.0, 0.8, "inconclusive"),
@@ -364,10 +362,6 @@ def test_a_note_says_what_other_load_can_explain_and_what_to_do(record):
     assert finding.note.startswith(f"{happened}: that can lengthen any time. Stop the other load, and measure again")
     finding = verdict(record, loaded(0.06), loaded(0.3, factor=20.0))
     assert finding.note == f"{happened}; the change is beyond that"
-
-
-def test_the_background_of_an_idle_machine_is_no_other_load(record):
-    assert verdict(record, loaded(0.05), loaded(0.04, factor=1.3)).kind == "regressed"
 
 
 def test_a_p_value_that_is_enough_for_one_benchmark_is_not_for_forty(record):
@@ -437,23 +431,24 @@ def test_unchanged_suites_fail_once_in_a_hundred_at_most(noise, scale, state):
     assert proven(noise, scale, state) <= 0.01
 
 
-def between(case):
-    return math.sqrt(sum(np.var(np.log(side), ddof=1) for side in (case.base, case.head)) / 2)
+def spreading(processes, degrees, state=0.0):
+    """A standard error as of this many processes a side, each of which meets its own state of the machine."""
+
+    def spread(case):
+        variances = [np.var(np.log(side), ddof=1) for side in (case.base, case.head)]
+        return math.hypot(statistics.mean(variances) ** 0.5, state) * math.sqrt(2 / processes), degrees
+
+    return property(spread)
 
 
 @pytest.mark.parametrize(
     ("part", "broken", "scale", "state"),
     [
         # As if each process were five.
-        ("Compared.spread", property(lambda case: (between(case) * math.sqrt(1 / 25 + 1 / 25), 8)), 0.1, 0.0),
+        ("Compared.spread", spreading(25, 8), 0.1, 0.0),
         # As if every process were a run of its own, that meets its own state of the machine.
-        ("Compared.spread", property(lambda case: (between(case) * math.sqrt(2 / 5), 8)), 0.02, 0.15),
-        (
-            "Compared.spread",
-            property(lambda case: (math.hypot(between(case), 0.15) * math.sqrt(2 / 5), 99)),
-            0.02,
-            0.15,
-        ),
+        ("Compared.spread", spreading(5, 8), 0.02, 0.15),
+        ("Compared.spread", spreading(5, 99, 0.15), 0.02, 0.15),
         # No control over the suite's many benchmarks.
         ("holm", lambda p_values: {name for name, p in p_values.items() if p <= ALPHA}, 0.2, 0.0),
         # Certain of everything, as a test on rounds is.
@@ -466,6 +461,11 @@ def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, part, brok
     assert proven(gaussian, scale, state) > 0.01
 
 
+def of_processes(measurements):
+    """A record of these, which no file holds."""
+    return Record(Path("x"), datetime.now(UTC), measurements=tuple(measurements))
+
+
 def loaded_suites(processes):
     """The suites of the self-test that stands in the docs as records, with the other load that was met: base and head.
 
@@ -476,19 +476,10 @@ def loaded_suites(processes):
     def side(suite, which):
         metrics = {"other_load": Metric(suite["other_load"], "/proc/stat")}
         benchmarks = [benchmark for benchmark in suite["benchmarks"] if not benchmark["planted"]]
-        return Record(
-            Path(which),
-            datetime.now(UTC),
-            measurements=tuple(
-                measured(
-                    model=benchmark["id"],
-                    metrics=metrics,
-                    processes=tuple(
-                        {"latency": statistics.median(pair[which])} for pair in benchmark["rounds"][:processes]
-                    ),
-                )
-                for benchmark in benchmarks
-            ),
+        medians = {b["id"]: [statistics.median(pair[which]) for pair in b["rounds"][:processes]] for b in benchmarks}
+        return of_processes(
+            measured(model=name, metrics=metrics, processes=tuple({"latency": seconds} for seconds in of))
+            for name, of in medians.items()
         )
 
     return [(side(suite, "base"), side(suite, "head")) for suite in evidence.read(DUET).suites]
@@ -556,13 +547,9 @@ def unchanged_beside_load(processes, suites=300):
         alone = np.exp(rng.uniform(np.log(30e-6), np.log(0.1), 12))
         lost = SLICE * np.exp(rng.uniform(0.0, np.log(300), 12))
         base, head = (
-            Record(
-                Path("x"),
-                datetime.now(UTC),
-                measurements=tuple(
-                    pooled([waiting(rng, n, alone[n], alone[n] + lost[n], busy) for _ in range(processes)])
-                    for n in range(12)
-                ),
+            of_processes(
+                pooled([waiting(rng, n, alone[n], alone[n] + lost[n], busy) for _ in range(processes)])
+                for n in range(12)
             )
             for busy in (0.0, 1.0)
         )
@@ -602,21 +589,18 @@ GPU = dataclasses.replace(
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "reason"),
+    ("machine", "changes", "reason"),
     [
-        (MACHINE, dataclasses.replace(MACHINE, cpu="Another CPU"), "cpu differs: Some CPU in the baseline, Another"),
-        (MACHINE, dataclasses.replace(MACHINE, threads=1), "threads differs: 2 in the baseline, 1 here"),
-        (MACHINE, GPU, "device differs: cpu in the baseline, gpu here"),
-        (GPU, dataclasses.replace(GPU, accelerator="NVIDIA H100"), "accelerator differs: NVIDIA A100 in the baseline,"),
-        (
-            GPU,
-            dataclasses.replace(GPU, power_limit=300.0),
-            "power_limit differs: 400.0 W in the baseline, 300.0 W here",
-        ),
+        (MACHINE, {"cpu": "Another CPU"}, "cpu differs: Some CPU in the baseline, Another"),
+        (MACHINE, {"threads": 1}, "threads differs: 2 in the baseline, 1 here"),
+        (MACHINE, vars(GPU), "device differs: cpu in the baseline, gpu here"),
+        (GPU, {"accelerator": "NVIDIA H100"}, "accelerator differs: NVIDIA A100 in the baseline,"),
+        (GPU, {"power_limit": 300.0}, "power_limit differs: 400.0 W in the baseline, 300.0 W here"),
     ],
 )
-def test_another_machine_is_refused_with_what_differs(record, base, head, reason):
-    records = record(several(), machine=base), record(several(factor=2.0), machine=head)
+def test_another_machine_is_refused_with_what_differs(record, machine, changes, reason):
+    base = record(several(), machine=machine)
+    records = base, record(several(factor=2.0), machine=dataclasses.replace(machine, **changes))
     outcome = compare(*records, LATENCY)
     (finding,) = outcome.findings
     assert (finding.kind, outcome.exit_code) == ("incomparable", 4)
@@ -627,18 +611,17 @@ def test_another_machine_is_refused_with_what_differs(record, base, head, reason
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"kernel": "Linux 6.2"}, {"cpus": (2, 3)}, {"memory": 2**35}, {"accelerator": "CUDA_VISIBLE_DEVICES hides all"}],
+    ("machine", "changes"),
+    [
+        *((MACHINE, changes) for changes in ({"kernel": "Linux 6.2"}, {"cpus": (2, 3)}, {"memory": 2**35})),
+        *((MACHINE, {"accelerator": "CUDA_VISIBLE_DEVICES hides all"}), (GPU, {"driver": "590"})),
+        # It need not tell everything.
+        (GPU, {"power_limit": None}),
+    ],
 )
-def test_what_numbers_do_not_depend_on_is_no_other_machine(record, changes):
-    machine = dataclasses.replace(MACHINE, **changes)
-    assert verdict(lambda m: m, record(several()), record(several(), machine=machine)).kind == "unchanged"
-
-
-@pytest.mark.parametrize("changes", [{"driver": "590"}, {"power_limit": None}])
-def test_another_driver_is_no_other_machine_and_need_not_tell_everything(record, changes):
-    records = record(several(), machine=GPU), record(several(), machine=dataclasses.replace(GPU, **changes))
-    assert compare(*records, LATENCY).exit_code == 0
+def test_what_numbers_do_not_depend_on_is_no_other_machine(record, machine, changes):
+    sides = (record(several(), machine=of) for of in (machine, dataclasses.replace(machine, **changes)))
+    assert [finding.kind for finding in compare(*sides, LATENCY).findings] == ["unchanged"]
 
 
 def test_times_tell_nothing_while_somebody_else_is_on_the_gpu(record):
@@ -649,6 +632,18 @@ def test_times_tell_nothing_while_somebody_else_is_on_the_gpu(record):
     assert "other processes were on the GPU in this run (1 process after the latency pass); " in finding.note
     assert "the GPU was throttled in this run (thermal limit after the latency pass)" in finding.note
     assert "nvidia-smi" in finding.note
+
+
+def setting(**of_the_lane):
+    return {"settings": of_the_lane}
+
+
+def weights(digest):
+    return {"parity": {"weights": digest}}
+
+
+def products(arithmetic):
+    return {"parity": {"probe": {"matmul": {"arithmetic": arithmetic}}}}
 
 
 @pytest.mark.parametrize(
@@ -668,39 +663,18 @@ def test_what_makes_no_other_benchmark_is_compared(record, base, head):
     assert verdict(record, several(**base), several(factor=2.0, **head)).kind == "regressed"
 
 
-def test_a_longer_warm_up_than_the_baselines_is_another_benchmark(record):
-    longer = several(protocol={**QUICK, "least_warmup_time": 1.0})
-    (finding,) = compare(record(several()), record(longer), LATENCY).findings
-    assert "least_warmup_time differs: 0.0 in the baseline, 1.0 here" in finding.note
-
-
 @pytest.mark.parametrize(
     ("base", "head", "reason"),
     [
-        (
-            {"settings": {"memory_format": "channels_last", "cpus": [0]}},
-            {"settings": {"cpus": [0]}},
-            "lane setting: memory_format differs: 'channels_last' in the baseline, None here",
-        ),
-        (
-            {"settings": {"compile_mode": "default"}},
-            {"settings": {"compile_mode": "max-autotune"}},
-            "lane setting: compile_mode differs: 'default' in the baseline, 'max-autotune' here",
-        ),
+        (setting(layout="last", cpus=[0]), setting(cpus=[0]), "setting: layout differs: 'last' in the baseline, None"),
+        (setting(mode="default"), setting(mode="max"), "setting: mode differs: 'default' in the baseline, 'max' here"),
         ({}, {"protocol": {**QUICK, "profile": "paper"}}, "profile: profile differs: 'quick' in the baseline, 'paper'"),
         ({}, {"protocol": {**QUICK, "min_rounds": 9}}, "profile: min_rounds differs: 5 in the baseline, 9 here"),
+        ({}, {"protocol": {**QUICK, "least_warmup_time": 1.0}}, "least_warmup_time differs: 0.0 in the baseline, 1.0"),
         ({"batch_size": 256}, {"batch_size": 1024}, "batch_size differs: 256 in the baseline, 1024 here"),
         ({}, {"precision": "tf32"}, "precision differs: 'fp32' in the baseline, 'tf32' here"),
-        (
-            {"parity": {"weights": "abc"}},
-            {"parity": {"weights": "def"}},
-            "digest of the weights differs: 'abc' in the baseline, 'def' here",
-        ),
-        (
-            {"parity": {"probe": {"matmul": {"arithmetic": "fp32"}}}},
-            {"parity": {"probe": {"matmul": {"arithmetic": "tf32"}}}},
-            "arithmetic of the matmul differs: 'fp32' in the baseline, 'tf32' here",
-        ),
+        (weights("abc"), weights("def"), "digest of the weights differs: 'abc' in the baseline, 'def' here"),
+        (products("fp32"), products("tf32"), "arithmetic of the matmul differs: 'fp32' in the baseline, 'tf32' here"),
     ],
 )
 def test_another_benchmark_under_one_test_is_refused_with_what_differs(record, base, head, reason):
@@ -918,10 +892,7 @@ def test_somebody_elses_benchmarks_are_matched_by_full_name_and_one_process_deci
     head = read(write(tmp_path / "b.json", foreign(plain(names[0], median=0.003), plain(names[1]))))
     outcome = compare(base, head, THRESHOLDS)
     assert found(outcome) == {(names[0], "latency"): "inconclusive", (names[1], "latency"): "unchanged"}
-    assert [(f.base, f.head) for f in outcome.findings] == [
-        pytest.approx((0.002, 0.003)),
-        pytest.approx((0.002, 0.002)),
-    ]
+    assert [(f.base, f.head) for f in outcome.findings] == [pytest.approx((0.002, head)) for head in (0.003, 0.002)]
     # They have no such option.
     assert "only a factor of 2 counts" in outcome.findings[0].note
     assert "--fwbench" not in outcome.findings[0].note

@@ -6,7 +6,7 @@ import pytest
 
 from fwbench.plugin import spreading
 from fwbench.record.workload import Workload
-from tests.unit.test_plugin import FAST, run, saved, suite  # noqa: F401 (a fixture)
+from tests.unit.test_plugin import FAST, noops, refused, run, saved, suite  # noqa: F401 (fixtures)
 
 OWN = """
     import fwbench
@@ -85,8 +85,7 @@ def test_the_number_of_devices_is_a_parameter_where_a_workload_has_several():
 
 def test_a_model_that_nobody_has_is_one_sentence_that_names_the_users_own(own):
     result = run(own, "--fwbench-models=others")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: unknown model 'others' in --fwbench-models: the nearest is 'other'."])
+    refused(result, "unknown model 'others' in --fwbench-models: the nearest is 'other'.")
 
 
 def test_a_study_leaves_a_users_tests_out(own):

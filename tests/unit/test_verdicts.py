@@ -19,26 +19,41 @@ def outcome(*findings, **fields):
     return Outcome("a.json", "b.json", findings, **fields)
 
 
+def of_kinds(kinds, **fields):
+    return outcome(*(finding(kind, name=f"it-{number}", **fields) for number, kind in enumerate(kinds)))
+
+
+PASSES, NOTHING = "no benchmark fails the run", "nothing was compared"
+
+
 @pytest.mark.parametrize(
-    ("kinds", "exit_code"),
+    ("kinds", "exit_code", "reason", "message", "colour"),
     [
-        (["unchanged"], 0),
-        (["unchanged", "improved", "new", "program"], 0),
-        (["inconclusive"], 0),
-        (["unchanged", "regressed"], 1),
-        (["unchanged", "missing"], 1),
-        (["unchanged", "failed"], 1),
-        (["incomparable", "regressed"], 1),
-        (["unchanged", "incomparable"], 4),
-        (["incomparable"], 4),
-        (["new"], 4),
-        (["program"], 4),
-        (["unchanged", "changed"], 1),
-        ([], 4),
+        (["unchanged"], 0, PASSES, "1 unchanged", "brightgreen"),
+        (["unchanged", "improved", "new", "program"], 0, PASSES, "1 improved", "brightgreen"),
+        (["unchanged", "unchanged", "inconclusive", "new"], 0, PASSES, "2 unchanged", "brightgreen"),
+        (["inconclusive"], 0, PASSES, "1 inconclusive", "lightgrey"),
+        (["unchanged", "missing"], 1, "1 missing", "1 missing", "red"),
+        (["unchanged", "changed"], 1, "1 changed", "1 changed", "red"),
+        (["regressed", "failed", "improved", "regressed"], 1, "1 failed, 2 regressed", "1 failed", "red"),
+        (["regressed", "improved", "program"], 1, "1 regressed", "1 regressed", "red"),
+        (["incomparable", "regressed"], 1, "1 regressed", "1 regressed", "red"),
+        (["unchanged", "incomparable"], 4, "1 incomparable", "1 not comparable", "lightgrey"),
+        (["new"], 4, NOTHING, "1 new", "lightgrey"),
+        (["program"], 4, NOTHING, "nothing compared", "lightgrey"),
+        ([], 4, NOTHING, "nothing compared", "lightgrey"),
     ],
 )
-def test_exit_codes(kinds, exit_code):
-    assert outcome(*(finding(kind, name=kind) for kind in kinds)).exit_code == exit_code
+def test_an_exit_code_its_reason_and_a_badge_tell_the_gravest_difference(kinds, exit_code, reason, message, colour):
+    found = of_kinds(kinds)
+    assert (found.exit_code, found.reason(exit_code)) == (exit_code, reason)
+    assert badge(found) == {"schemaVersion": 1, "label": "benchmarks", "message": message, "color": colour}
+
+
+@pytest.mark.parametrize(("kinds", "code"), [(["unchanged"], 1), (["unchanged"], 4), (["regressed"], 2)])
+def test_an_exit_code_of_pytests_own_is_told_as_that(kinds, code):
+    """A test that is no benchmark has failed, or a file could not be written."""
+    assert of_kinds(kinds).reason(code) == f"pytest ended with exit code {code}"
 
 
 @pytest.mark.parametrize(
@@ -53,9 +68,9 @@ def test_exit_codes(kinds, exit_code):
     ],
 )
 def test_what_a_test_was_judged_by_counts_no_second_time(kinds, exit_code):
-    found = [finding(kind, name=kind, in_test=True) for kind in kinds]
-    assert outcome(*found).exit_code == exit_code
-    assert outcome(*found, finding("missing", name="another")).exit_code == 1
+    found = of_kinds(kinds, in_test=True)
+    assert found.exit_code == exit_code
+    assert outcome(*found.findings, finding("missing", name="another")).exit_code == 1
 
 
 def test_a_row_tells_values_change_and_interval_in_humane_units():
@@ -195,37 +210,3 @@ def test_of_hundreds_of_tests_a_pull_request_sees_the_differences_alone():
     assert r"(unsure\_0 -50.0%, unsure\_39 +90.0%, unsure\_1 -46.4%, " in line
     assert line.count("unsure") == 6
     assert len(text.splitlines()) < 15
-
-
-@pytest.mark.parametrize(
-    ("kinds", "message", "colour"),
-    [
-        (["unchanged", "unchanged", "inconclusive", "new"], "2 unchanged", "brightgreen"),
-        (["unchanged", "improved"], "1 improved", "brightgreen"),
-        (["regressed", "failed", "improved", "regressed"], "1 failed", "red"),
-        (["regressed", "improved", "program"], "1 regressed", "red"),
-        (["unchanged", "incomparable"], "1 not comparable", "lightgrey"),
-        (["new"], "1 new", "lightgrey"),
-        ([], "nothing compared", "lightgrey"),
-    ],
-)
-def test_a_badge_tells_the_gravest_difference(kinds, message, colour):
-    made = badge(outcome(*(finding(kind, name=f"it-{n}") for n, kind in enumerate(kinds))))
-    assert made == {"schemaVersion": 1, "label": "benchmarks", "message": message, "color": colour}
-
-
-@pytest.mark.parametrize(
-    ("kinds", "code", "reason"),
-    [
-        (["unchanged", "inconclusive"], 0, "no benchmark fails the run"),
-        (["regressed", "regressed", "missing", "incomparable", "improved"], 1, "2 regressed, 1 missing"),
-        (["unchanged", "incomparable"], 4, "1 incomparable"),
-        (["new"], 4, "nothing was compared"),
-        # A test that is no benchmark has failed, or a file could not be written.
-        (["unchanged"], 1, "pytest ended with exit code 1"),
-        (["unchanged"], 4, "pytest ended with exit code 4"),
-        (["regressed"], 2, "pytest ended with exit code 2"),
-    ],
-)
-def test_an_exit_code_has_its_reason(kinds, code, reason):
-    assert outcome(*(finding(kind, name=f"it-{n}") for n, kind in enumerate(kinds))).reason(code) == reason

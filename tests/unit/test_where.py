@@ -1,5 +1,7 @@
 """Where two networks part, by the calls of their modules: which pair it is, what is said of it, and which cause."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import special
@@ -80,10 +82,9 @@ def test_the_place_may_be_after_all_modules(torch, jax):
     torch("a")("", names=("a.weight",), within=1)
     jax("a")("", X, WRONG, names=("a.weight",), within=1)
     # Of the network itself, whose weights bear no prefix.
+    network = Module("", frozenset({"a.weight", "b.weight"}))
     for calls in (torch, jax):
-        calls.calls[1] = Call(
-            Module("", frozenset({"a.weight", "b.weight"})), "Net", {}, None, 0, (X,), calls.calls[1].output
-        )
+        calls.calls[1] = Call(network, "Net", {}, None, 0, (X,), calls.calls[1].output)
     assert said(torch, jax).startswith(
         "First apart after `a`, the last module with weights (torch: after a.py, line 10; jax: after b.py, line 10): "
         "what leaves the network differs by"
@@ -208,11 +209,8 @@ def test_two_functions_of_the_same_array_are_named(name):
 
 
 def test_no_two_functions_are_taken_for_each_other():
-    for name, function in FUNCTIONS.items():
-        same = [
-            other for other in FUNCTIONS if why(function(WIDE), FUNCTIONS[other](WIDE), WIDE) == "" and other != name
-        ]
-        assert not same
+    for one, other in itertools.permutations(FUNCTIONS.values(), 2):
+        assert why(one(WIDE), other(WIDE), WIDE)
 
 
 def test_values_beyond_all_functions_are_no_fault():
@@ -285,16 +283,16 @@ def layer_norm(x, epsilon=1e-5, ddof=0, outside=0.0):
     return normed * [0.5, 2, -1, 1] + [1, 2, 3, 4]
 
 
+ADDED = "There torch adds 1e-05 to the variance, and jax"
+
+
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (layer_norm(X, 1e-3), "There torch adds 1e-05 to the variance, and jax 0.001 to the variance"),
-        (layer_norm(X, 0), "There torch adds 1e-05 to the variance, and jax at most 1e-12 to the variance"),
+        (layer_norm(X, 1e-3), f"{ADDED} 0.001 to the variance"),
+        (layer_norm(X, 0), f"{ADDED} at most 1e-12 to the variance"),
         (layer_norm(X, ddof=1), "There torch estimates the variance with n, and jax the variance with n - 1"),
-        (
-            layer_norm(X, 0, outside=1e-6),
-            "There torch adds 1e-05 to the variance, and jax 1e-06 to the standard deviation",
-        ),
+        (layer_norm(X, 0, outside=1e-6), f"{ADDED} 1e-06 to the standard deviation"),
         (layer_norm(X, 2e-5), ""),
         (layer_norm(X, 1e-5 + 1e-11), ""),
         (layer_norm(X.astype(np.float32).astype(np.float64)), ""),
@@ -339,6 +337,8 @@ def attend(*, allowed=AHEAD <= 0, scale=SIZE**-0.5, rotate=lambda x: x, q=Q, k=K
 
 PADDING = np.array([[1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 1, 1]], bool)
 CAUSAL = "There torch attends to no later position, and jax "
+TURNED, SHOWN = "There torch rotates nothing, and jax", "There torch hides no key, and jax"
+ROLES = "as queries, keys, values"
 
 
 @pytest.mark.parametrize(
@@ -356,20 +356,11 @@ CAUSAL = "There torch attends to no later position, and jax "
         ({"scale": HEADS**-0.5}, "by 0.707107 (1 over the root of heads)"),
         ({"scale": LENGTH**-0.5}, "by 0.408248 (1 over the root of positions)"),
         ({"scale": 0.3}, ""),
-        ({"rotate": rotated}, "There torch rotates nothing, and jax the two halves to base 10000"),
-        (
-            {"rotate": lambda x: rotated(x, 5e5, interleaved=True)},
-            "There torch rotates nothing, and jax interleaved pairs to base 500000",
-        ),
+        ({"rotate": rotated}, f"{TURNED} the two halves to base 10000"),
+        ({"rotate": lambda x: rotated(x, 5e5, interleaved=True)}, f"{TURNED} interleaved pairs to base 500000"),
         ({"rotate": lambda x: rotated(x, 12345)}, ""),
-        (
-            {"q": K, "k": Q},
-            "There torch takes `a`, `b`, `c` as queries, keys, values, and jax `b`, `a`, `c` as queries, keys, values",
-        ),
-        (
-            {"allowed": (AHEAD <= 0) & np.array([1, 0, 1, 1, 1, 1], bool)},
-            "There torch hides no key, and jax keys [1] of sample 0, keys [1] of sample 1",
-        ),
+        ({"q": K, "k": Q}, f"There torch takes `a`, `b`, `c` {ROLES}, and jax `b`, `a`, `c` {ROLES}"),
+        ({"allowed": (AHEAD <= 0) & PADDING[1]}, f"{SHOWN} keys [1] of sample 0, keys [1] of sample 1"),
     ],
 )
 def test_two_conventions_of_attention_are_named(other, reason):
@@ -387,7 +378,7 @@ def test_hidden_keys_are_named_for_each_sample():
     assert why(none, one, Q, K, V).endswith("and jax keys [0, 1, 4, 5] of sample 0, keys [1, 4] of sample 1")
     assert why(both, both + 1e-5, Q, K, V) == ""
     second = attend(allowed=np.array([[1] * 6, [1, 0, 1, 1, 1, 0]], bool)[:, None, None])
-    assert why(none, second, Q, K, V) == "There torch hides no key, and jax keys [1, 5] of sample 1"
+    assert why(none, second, Q, K, V) == f"{SHOWN} keys [1, 5] of sample 1"
     assert why(none, np.where(Q > 2, np.nan, none), Q, K, V) == ""
 
 

@@ -4,13 +4,8 @@ import math
 
 import pytest
 
-from fwbench.commands.cli import main
-from fwbench.commands.prove import Collected
 from fwbench.compare.pair import Pair
 from fwbench.ext.causes import searching, series
-from fwbench.models import Model
-from fwbench.models.inputs import normal
-from fwbench.models.project import Project
 from tests.unit.worker.turns.test_releases import below, has, wheels  # noqa: F401 (fixtures)
 
 
@@ -30,14 +25,11 @@ class Given:
 
 
 @pytest.fixture
-def project(below, tmp_path, monkeypatch):
+def project(below, tmp_path, searches, monkeypatch):
     """A project without a repository, whose workers run on the interpreter `below`."""
-    model = Model("tiny", inputs=normal(4), torch="mine.net:Net")
     folder = tmp_path / "project"
     folder.mkdir()
-    known = Project(folder, (folder,))
-    known.add([model])
-    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(known, [model], frozenset(), []))
+    searches(folder)
     monkeypatch.setattr(searching, "pythons", lambda settings: {"torch": below})
     monkeypatch.setattr(series, "Pairs", Given)
     return folder
@@ -46,9 +38,8 @@ def project(below, tmp_path, monkeypatch):
 ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
 
 
-def test_bisect_names_the_release_and_what_came_with_it(project, capsys):
-    assert main(["bisect", "framework==1.0..3.0", *ASKED]) == 0
-    out = capsys.readouterr().out
+def test_bisect_names_the_release_and_what_came_with_it(project, command):
+    out = command("bisect", "framework==1.0..3.0", *ASKED)
     assert out.startswith("torch-tiny-inference-b1 in 4 releases, from framework 1.0 to framework 3.0\n")
     assert "framework 3.0 was skipped, as it could not be measured: framework 3.0 cannot be installed here: " in out
     step = "It became slower with framework 2.0: +81.8% (+81.8% to +81.8%) of latency, confirmed by "
@@ -68,16 +59,12 @@ def test_bisect_names_the_release_and_what_came_with_it(project, capsys):
 
 
 @pytest.mark.parametrize("asked", ["framework==2.0..2.0", "framework==2.0..1.0", "nothing==1..2", "framework==4..5"])
-def test_bisect_needs_two_releases(project, capsys, asked):
-    assert main(["bisect", asked, *ASKED]) == 4
-    error = capsys.readouterr().err
-    assert "uv finds no " in error
-    assert error.count("\n") == 1
+def test_bisect_needs_two_releases(project, command, asked):
+    assert "uv finds no " in command("bisect", asked, *ASKED, code=4)
 
 
-def test_explain_takes_a_release_as_a_side(project, capsys):
-    assert main(["explain", "framework==1.0", "framework==2.0", *ASKED]) == 0
-    out = capsys.readouterr().out
+def test_explain_takes_a_release_as_a_side(project, command):
+    out = command("explain", "framework==1.0", "framework==2.0", *ASKED)
     for part in ("compiler (1.0 in base, 2.0 in head)", "framework (1.0 in base, 2.0 in head)"):
         assert part in out
     assert "+100.0% (+100.0% to +100.0%) comes from framework (1.0 in base, 2.0 in head): it is gone" in out
@@ -90,8 +77,5 @@ def test_explain_takes_a_release_as_a_side(project, capsys):
         ("framework==1.0 framework==1.1", "names two interpreters or releases: name one"),
     ],
 )
-def test_explain_refuses_a_release_in_one_sentence(project, capsys, base, words):
-    assert main(["explain", base, "framework==2.0", *ASKED]) == 4
-    error = capsys.readouterr().err
-    assert words in error
-    assert error.count("\n") == 1
+def test_explain_refuses_a_release_in_one_sentence(project, command, base, words):
+    assert words in command("explain", base, "framework==2.0", *ASKED, code=4)

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import textwrap
@@ -15,20 +14,16 @@ from pathlib import Path
 import pytest
 
 from fwbench.commands.cli import main
-from fwbench.commands.prove import Collected
 from fwbench.compare.pair import Fault, Pair
-from fwbench.ext.causes import searching, series
+from fwbench.ext.causes import series
 from fwbench.ext.causes.edits import Edits
 from fwbench.ext.causes.series import Series
 from fwbench.ext.causes.steps import OverError
 from fwbench.ext.causes.suspects import Between
-from fwbench.models import Model
-from fwbench.models.inputs import normal
-from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
 from tests.unit.recorded import outputs
+from tests.unit.shared import finish, git
 
-MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
 ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
 
 # The seconds of a call, as Python.
@@ -45,14 +40,8 @@ most = 0.0
 """
 
 
-def git(folder, *arguments):
-    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-    done = subprocess.run(["git", *identity, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, searches):
     """A project whose module `mine/cost.py` says how long a call takes, committed once."""
     folder = tmp_path / "project"
     (folder / "mine").mkdir(parents=True)
@@ -62,11 +51,7 @@ def folder(tmp_path, monkeypatch):
     (folder / "notes.txt").write_text("one")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "One")
-    monkeypatch.chdir(folder)
-    project = Project(folder, (folder,))
-    project.add([MODEL])
-    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(project, [MODEL], frozenset(), []))
-    monkeypatch.setattr(searching, "is_installed", lambda framework: True)
+    searches(folder)
     return folder
 
 
@@ -99,13 +84,8 @@ class Given:
                 return Fault(name, side.title, Failure("error", repr(error), "duet"))
             cost = values["seconds"] + values["more"] + values["most"] + float(side.variables.get("EXTRA", 0))
             environment = {**os.environ, **side.variables}
-            installed = subprocess.run(
-                [side.interpreter("torch"), "-c", "import slow; print(slow.seconds)"],
-                capture_output=True,
-                text=True,
-                env=environment,
-                check=False,
-            )
+            code = "import slow; print(slow.seconds)"
+            installed = finish(side.interpreter("torch"), "-c", code, env=environment)
             costs[name] = cost + float(installed.stdout or 0)
             sources = dict.fromkeys(("mine/before.py", "mine/cost.py", "mine/new.py"), "")
             program = {"form": "f", "digest": str(values["most"]), "operators": {"add": int(10 * values["most"])}}
@@ -121,11 +101,15 @@ def given(monkeypatch):
     return monkeypatch
 
 
-def test_each_part_that_makes_a_difference_is_named_with_its_size_and_the_programs_change(given, folder, capsys):
+@pytest.fixture
+def explain(command):
+    return lambda base="main", head=".", *options, code=0: command("explain", base, head, *ASKED, *options, code=code)
+
+
+def test_each_part_that_makes_a_difference_is_named_with_its_size_and_the_programs_change(given, folder, explain):
     edit(folder, ("1.0", "1.1"), ("# One.", "# Uno."), ("most = 0.0", "most = 0.2"), ("more = 0.0", "more = 0"))
     edit(folder, ("one", "two"), path="notes.txt")
-    assert main(["explain", "main", ".", *ASKED]) == 0
-    out = capsys.readouterr().out
+    out = explain()
     assert "1. mine/cost.py, line 2\n" in out
     assert "2. mine/cost.py, line 6\n  3. mine/cost.py, line 10\n  4. notes.txt\n" in out
     assert "HEAD's latency differs from BASE's by +30.0% (+30.0% to +30.0%)." in out
@@ -142,7 +126,7 @@ def test_each_part_that_makes_a_difference_is_named_with_its_size_and_the_progra
     assert not (folder / ".git" / "worktrees").exists()
 
 
-def test_a_part_is_named_by_the_metric_that_was_asked_for(given, folder, capsys):
+def test_a_part_is_named_by_the_metric_that_was_asked_for(given, folder, explain):
     """A table of operators, whose numbers are times, is of no use there."""
 
     class Hungry(Given):
@@ -158,57 +142,50 @@ def test_a_part_is_named_by_the_metric_that_was_asked_for(given, folder, capsys)
 
     given.setattr(series, "Pairs", Hungry)
     edit(folder, ("1.0", "1.1"), ("most = 0.0", "most = 0.02"))
-    assert main(["explain", "main", ".", *ASKED, "--metric=peak_memory"]) == 0
-    out = capsys.readouterr().out
+    out = explain("main", ".", "--metric=peak_memory")
     assert "HEAD's peak_memory differs from BASE's by +12.0% (+12.0% to +12.0%)." in out
     # A change of 2 % is below the metric's threshold.
     assert out.count("it is gone") == 1
     assert "comes from mine/cost.py, line 2: it is gone with that as in BASE" in out
     assert "the time" not in out
-    assert main(["explain", "main", ".", *ASKED, "--metric=memory"]) == 4
-    assert "--metric: unknown metric 'memory': " in capsys.readouterr().err
+    assert "--metric: unknown metric 'memory': " in explain("main", ".", "--metric=memory", code=4)
 
 
-def test_without_a_difference_no_part_is_named(given, folder, capsys):
+def test_without_a_difference_no_part_is_named(given, folder, explain):
     edit(folder, ("more = 0.0", "more = 0"))
-    assert main(["explain", "main", ".", *ASKED]) == 0
-    out = capsys.readouterr().out
+    out = explain()
     assert "differs from BASE's by +0.0%" in out
     assert "No part is confirmed to make a difference." in out
 
 
-def test_of_two_files_the_one_that_makes_the_difference_is_named(given, folder, capsys):
+def test_of_two_files_the_one_that_makes_the_difference_is_named(given, folder, explain):
     edit(folder, ("1", "2"), path="mine/before.py")
     edit(folder, ("1.0", "1.1"))
-    assert main(["explain", "main", ".", *ASKED]) == 0
-    out = capsys.readouterr().out
+    out = explain()
     assert "comes from mine/cost.py, line 2: it is gone with that as in BASE" in out
     assert out.count("it is gone") == 1
 
 
-def test_parts_that_cannot_be_put_back_apart_are_named_together(given, folder, capsys):
+def test_parts_that_cannot_be_put_back_apart_are_named_together(given, folder, explain):
     edit(folder, ("\nseconds", "\ntenth = 0.1\n\n\nseconds"), ("more = 0.0", "more = tenth"))
-    assert main(["explain", "main", ".", *ASKED]) == 0
-    out = capsys.readouterr().out
+    out = explain()
     assert "1. mine/cost.py, lines 1 to 3\n  2. mine/cost.py, line 9\n" in out
     assert "comes from mine/cost.py, lines 1 to 3 and mine/cost.py, line 9: it is gone" in out
     assert "HEAD with part 1 put back cannot be measured: NameError(\"name 'tenth' is not defined\")" in out
 
 
-def test_several_parts_that_cannot_be_put_back_apart_take_one_line(given, folder, capsys):
+def test_several_parts_that_cannot_be_put_back_apart_take_one_line(given, folder, explain):
     edit(folder, ("\nseconds", "\ntenth = 0.1\n\n\nseconds"), ("more = 0.0", "more = fifth = 2 * tenth"))
     edit(folder, ("most = 0.0", "most = fifth"))
-    assert main(["explain", "main", ".", *ASKED]) == 0
-    said = [line for line in capsys.readouterr().out.splitlines() if "cannot be measured" in line]
+    said = [line for line in explain().splitlines() if "cannot be measured" in line]
     why = "NameError(\"name 'tenth' is not defined\")"
     assert said == [f"HEAD with part 1 or with parts 1 to 2 put back cannot be measured; with part 1: {why}"]
 
 
-def test_a_new_module_a_deleted_file_and_a_variable_are_parts(given, folder, capsys):
+def test_a_new_module_a_deleted_file_and_a_variable_are_parts(given, folder, explain):
     (folder / "mine" / "new.py").write_text("new = 1\n")
     (folder / "notes.txt").unlink()
-    assert main(["explain", "EXTRA=0.5 main", ".", *ASKED]) == 0
-    out = capsys.readouterr().out
+    out = explain("EXTRA=0.5 main", ".")
     assert "1. the new file mine/new.py\n  2. notes.txt\n  3. EXTRA ('0.5' in base, unset in head)\n" in out
     assert "-33.3% (-33.3% to -33.3%) comes from EXTRA ('0.5' in base, unset in head): it is gone" in out
 
@@ -227,21 +204,20 @@ def install(site, name, version, files):
 
 def environment(folder, version, seconds):
     """An interpreter with a distribution `slow` of this version."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    finish(sys.executable, "-m", "venv", "--without-pip", folder, check=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     install(site, "slow", version, {"slow/__init__.py": f"seconds = {seconds}\n"})
     return str(folder / "bin" / "python")
 
 
-def test_a_distribution_of_another_version_is_put_back_by_links(given, folder, tmp_path, capsys):
+def test_a_distribution_of_another_version_is_put_back_by_links(given, folder, tmp_path, explain):
     base, head = environment(tmp_path / "base", "1.0", 0.1), environment(tmp_path / "head", "2.0", 0.32)
-    assert main(["explain", base, head, *ASKED]) == 0
-    out = capsys.readouterr().out
+    out = explain(base, head)
     assert f"1. slow (1.0 in base, 2.0 in head)\n  2. the interpreter {base}\n" in out
     assert "+20.0% (+20.0% to +20.0%) comes from slow (1.0 in base, 2.0 in head): it is gone" in out
 
 
-def test_of_a_shared_folder_entries_are_linked_and_what_links_cannot_stand_for_is_told(given, folder, tmp_path, capsys):
+def test_of_a_shared_folder_entries_are_linked_and_what_links_cannot_replace_is_told(given, folder, tmp_path, explain):
     pythons = []
     for name, version, seconds in (("base", "1.0", 0.1), ("head", "2.0", 0.32)):
         pythons.append(environment(tmp_path / name, version, seconds))
@@ -261,35 +237,27 @@ def test_of_a_shared_folder_entries_are_linked_and_what_links_cannot_stand_for_i
         install(site, "closed", version, {"closed/__init__.py" if name == "base" else "closed/net.py": ""})
         (site / f"bare-{version}.dist-info" / "RECORD").unlink()
     before = sorted(tmp_path.glob("base/lib/*/site-packages/**/*"))
-    assert main(["explain", *pythons, *ASKED]) == 0
-    out = capsys.readouterr().out
+    out = explain(*pythons)
     assert re.findall(r"^  \d\. (\w+)", out, re.MULTILINE) == ["another", "closed", "other", "slow", "the"]
-    assert re.findall(r"cannot be put back separately, only with the interpreter: (\w+)", out) == [
-        "bare",
-        "editable",
-        "first",
-        "guest",
-        "opened",
-        "owner",
-        "second",
-    ]
+    apart = re.findall(r"cannot be put back separately, only with the interpreter: (\w+)", out)
+    assert apart == ["bare", "editable", "first", "guest", "opened", "owner", "second"]
     assert "comes from slow (1.0 in base, 2.0 in head): it is gone" in out
     assert sorted(tmp_path.glob("base/lib/*/site-packages/**/*")) == before
 
 
-def test_the_import_path_that_base_states_stays_when_distributions_are_put_back(given, folder, tmp_path, capsys):
+def test_the_import_path_that_base_states_stays_when_distributions_are_put_back(given, folder, tmp_path, explain):
     base, head = environment(tmp_path / "base", "1.0", 0.1), environment(tmp_path / "head", "2.0", 0.1)
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / "slow.py").write_text("seconds = 0.32\n")
     made = []
     given.setattr(Between, "side", lambda self, *of, make=Between.side: made.append(make(self, *of)) or made[-1])
-    main(["explain", f"{base} PYTHONPATH={tmp_path / 'first'}", head, *ASKED])
+    explain(f"{base} PYTHONPATH={tmp_path / 'first'}", head)
     paths = [side.variables.get("PYTHONPATH", "") for side in made]
     assert all(path.endswith(str(tmp_path / "first")) for path in paths if "links-" in path)
     assert any("links-" in path for path in paths)
 
 
-def test_an_edit_in_the_moment_of_the_commit_is_seen(given, folder, capsys):
+def test_an_edit_in_the_moment_of_the_commit_is_seen(given, folder, explain):
     """Git knows such an edit of equal size by the index's time alone."""
     git(folder, "config", "core.trustctime", "false")
     index, file = folder / ".git" / "index", folder / "mine" / "cost.py"
@@ -299,18 +267,16 @@ def test_an_edit_in_the_moment_of_the_commit_is_seen(given, folder, capsys):
     edit(folder, ("1.0", "1.1"))
     for path in (index, file):
         os.utime(path, moment)
-    assert main(["explain", "main", ".", *ASKED]) == 0
-    assert "comes from mine/cost.py, line 2: it is gone" in capsys.readouterr().out
+    assert "comes from mine/cost.py, line 2: it is gone" in explain()
 
 
-def test_a_link_that_is_put_back_to_a_file_leaves_what_it_points_to(given, folder, tmp_path, capsys):
+def test_a_link_that_is_put_back_to_a_file_leaves_what_it_points_to(given, folder, tmp_path, explain):
     (tmp_path / "precious").write_text("mine")
     (folder / "notes.txt").unlink()
     (folder / "notes.txt").symlink_to(tmp_path / "precious")
     edit(folder, ("1.0", "1.1"))
     # The variable is put back after the link, so there is a side with the link alone.
-    assert main(["explain", "EXTRA=0.5 main", ".", *ASKED]) == 0
-    assert "comes from mine/cost.py, line 2: it is gone" in capsys.readouterr().out
+    assert "comes from mine/cost.py, line 2: it is gone" in explain("EXTRA=0.5 main", ".")
     assert (tmp_path / "precious").read_text() == "mine"
 
 
@@ -324,20 +290,15 @@ def test_a_link_that_is_put_back_to_a_file_leaves_what_it_points_to(given, folde
         (f"{sys.executable} {sys.executable}", ".", "names two interpreters"),
     ],
 )
-def test_misuse_is_one_sentence(given, folder, capsys, base, head, words):
+def test_misuse_is_one_sentence(given, folder, explain, base, head, words):
     edit(folder, ("1.0", "1.1"))
-    assert main(["explain", base, head, *ASKED]) == 4
-    error = capsys.readouterr().err
-    assert words in error
-    assert error.count("\n") == 1
+    assert words in explain(base, head, code=4)
 
 
-def test_without_a_repository_a_dot_is_the_folder_as_it_is(given, folder, capsys):
+def test_without_a_repository_a_dot_is_the_folder_as_it_is(given, folder, explain):
     shutil.rmtree(folder / ".git")
-    assert main(["explain", ".", ". EXTRA=0.5", *ASKED]) == 0
-    assert "+50.0% (+50.0% to +50.0%) comes from EXTRA (unset in base, '0.5' in head): it is gone" in (
-        capsys.readouterr().out
-    )
+    part = "+50.0% (+50.0% to +50.0%) comes from EXTRA (unset in base, '0.5' in head): it is gone"
+    assert part in explain(".", ". EXTRA=0.5")
 
 
 def test_a_folder_for_traces_that_cannot_be_made_is_said_before_anything_is_measured(given, folder, capsys):
@@ -348,19 +309,15 @@ def test_a_folder_for_traces_that_cannot_be_made_is_said_before_anything_is_meas
     assert not captured.out
 
 
-def test_a_side_that_cannot_be_measured_ends_it_in_one_sentence(given, folder, capsys):
+def test_a_side_that_cannot_be_measured_ends_it_in_one_sentence(given, folder, explain):
     edit(folder, ("seconds = 1.0", "seconds = nothing"))
-    assert main(["explain", "main", ".", *ASKED]) == 4
-    assert (
-        "HEAD cannot be measured (NameError(\"name 'nothing' is not defined\")): name another."
-        in capsys.readouterr().err
-    )
+    said = "HEAD cannot be measured (NameError(\"name 'nothing' is not defined\")): name another."
+    assert said in explain(code=4)
 
 
-def test_files_that_the_workload_does_not_use_make_no_difference_that_can_be_searched(given, folder, capsys):
+def test_files_that_the_workload_does_not_use_make_no_difference_that_can_be_searched(given, folder, explain):
     edit(folder, ("# One.", "# Uno."))
-    assert main(["explain", "main", ".", *ASKED]) == 4
-    assert "BASE and HEAD differ in nothing that torch-tiny-inference-b1 uses" in capsys.readouterr().err
+    assert "BASE and HEAD differ in nothing that torch-tiny-inference-b1 uses" in explain(code=4)
 
 
 def test_changes_near_each_other_are_one_and_others_stand_alone():
@@ -385,7 +342,7 @@ def test_changes_near_each_other_are_one_and_others_stand_alone():
 
 
 @pytest.mark.slow
-def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
+def test_it_names_the_line_of_real_processes(tmp_path, searches, monkeypatch, explain):
     """A longer loop; four pairs are enough to see that the line is put back."""
     play, played = Series.play, []
 
@@ -418,12 +375,8 @@ def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "One")
     edit(folder, ("range(10)", "range(200)"), path="mine/net.py")
-    monkeypatch.chdir(folder)
-    project = Project(folder, (folder,))
-    project.add([MODEL])
-    monkeypatch.setattr(searching, "collected", lambda collecting: Collected(project, [MODEL], frozenset(), []))
-    assert main(["explain", "main", ".", *ASKED, f"--traces={tmp_path / 'traces'}"]) == 1
-    out = capsys.readouterr().out
+    searches(folder)
+    out = explain("main", ".", f"--traces={tmp_path / 'traces'}", code=1)
     assert "1. mine/net.py, line 10\n" in out
     assert re.search(r"^ +\S+ [mun]s +\S+ [mun]s +\+\S+ [mun]s +10 to 200  tanh 1x4$", out, re.MULTILINE)
     runs = {

@@ -16,7 +16,7 @@ import pytest
 from fwbench.ext.causes.operators import changes, of_lines
 from fwbench.meters.sampling import sampled
 from fwbench.plugin.seat import Call
-from tests.unit.shared import ONE_PLAIN_PAIR
+from tests.unit.shared import ONE_PLAIN_PAIR, git
 from tests.unit.test_plain_duet import SOURCE, committed, duet, ran
 
 SETTINGS = '[tool.pytest.ini_options]\npythonpath = ["src"]\n'
@@ -40,7 +40,7 @@ def repository(tmp_path_factory):
     source = folder / "src" / "words.py"
     for subject, before, after in (("two", "return 2", "return 3"), ("three", "0.01", "0.03"), ("four", "3", "4")):
         source.write_text(source.read_text()[::-1].replace(before[::-1], after[::-1], 1)[::-1])
-        ran(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", subject)
+        git(folder, "commit", "-qam", subject)
     return folder
 
 
@@ -109,14 +109,11 @@ def cold(tmp_path_factory):
     """
     folder = committed(tmp_path_factory.mktemp("cold"), LOADS, SETTINGS, COLD)
     source = folder / "src" / "words.py"
-    changes = (
-        ("0.2", "0.4"),
-        ("held = []", "held: list[bytearray] = []"),
-        ("return bytearray(1 <<", "return bytearray(48 <<"),
-    )
+    more = ("return bytearray(1 <<", "return bytearray(48 <<")
+    changes = (("0.2", "0.4"), ("held = []", "held: list[bytearray] = []"), more)
     for before, after in changes:
         source.write_text(source.read_text().replace(before, after))
-        ran(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", after)
+        git(folder, "commit", "-qam", after)
     return folder
 
 

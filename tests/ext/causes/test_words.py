@@ -1,10 +1,17 @@
-"""The words of `explain` and `bisect`."""
+"""The words of `explain` and `bisect`: those of the command line, and those that are said."""
+
+import dataclasses
+import math
 
 import pytest
 
+from fwbench.compare.findings import Verdict
 from fwbench.errors import UserError
-from fwbench.ext.causes import searching
+from fwbench.ext.causes import searching, sentences
+from fwbench.ext.causes.steps import Stretch
+from fwbench.report.verdicts import lines
 from tests.unit.test_cli import given  # noqa: F401 (a fixture)
+from tests.unit.test_verdicts import finding, outcome
 
 
 @pytest.mark.parametrize(
@@ -23,7 +30,7 @@ def test_base_and_head_are_two_words_or_one(words, ends):
     assert searching.ends(words[0], words[1:]) == ends
 
 
-@pytest.mark.parametrize("word", ["main", "main..", "../python", "main...feature"])
+@pytest.mark.parametrize("word", ["main", "main..", "..main", "../python", "main...feature"])
 def test_one_side_alone_is_refused(word):
     with pytest.raises(UserError, match="one side alone"):
         searching.ends(word, [])
@@ -38,3 +45,12 @@ def test_one_side_alone_is_refused(word):
 )
 def test_fields_may_stand_behind_options(given, command, words, fields):
     assert given(command, *words).fields == [word for word in words if "=" in word and word[0] != "-"][-fields:]
+
+
+def test_a_change_of_three_magnitudes_is_told_in_times():
+    of_times = Verdict("regressed", 1459.0, (1400.0, 1500.0), 0.95, 10)
+    shown = "\n".join(lines(outcome(dataclasses.replace(finding("regressed"), verdict=of_times))))
+    assert "1,459 times" in shown
+    assert "1,400 times to 1,500 times (95%)" in shown
+    told = sentences.change(Stretch(0, 1, -math.log(1459), -math.log(1500), -math.log(1400), 4))
+    assert told == "1/1,459 (1/1,500 to 1/1,400)"

@@ -1,16 +1,18 @@
 """`fwbench ci` where the workflow's files, GitHub's events or GitHub itself are broken."""
 
+import contextlib
 import json
 import os
-import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from fwbench.commands.cli import main
 from fwbench.ext.ci import github
+from tests.ext.ci.local import Local, without_github
+from tests.unit.shared import git
+
+__all__ = ["without_github"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stubs an interpreter by a script")
 
@@ -20,16 +22,12 @@ REDIRECTS = "redirects"
 
 
 @pytest.fixture(autouse=True)
-def repository(tmp_path, monkeypatch):
+def repository(tmp_path, monkeypatch, without_github):
     """A repository with one commit, in which a workflow runs that GitHub has told nothing."""
-    for name in list(os.environ):
-        if name.startswith("GITHUB_"):
-            monkeypatch.delenv(name)
     folder = tmp_path / "repository"
     folder.mkdir()
-    for command in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message=first"]):
-        identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-        subprocess.run(["git", *identity, "-C", str(folder), *command], check=True)
+    git(folder, "init", "--quiet")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message=first")
     monkeypatch.chdir(folder)
     return folder
 
@@ -189,54 +187,25 @@ def test_a_pull_request_without_a_number_is_one_sentence(tmp_path, monkeypatch, 
 # GitHub
 
 
-class Server(ThreadingHTTPServer):
+class Server(Local):
     """Answers every request in the same way, and keeps what it was sent."""
 
     def __init__(self, code=200, headers=(), body=b"[]"):
-        super().__init__(("127.0.0.1", 0), Answer)
+        super().__init__()
         self.code, self.headers, self.body, self.got = code, dict(headers), body, []
-        self.address = f"http://127.0.0.1:{self.server_address[1]}"
 
-
-class Answer(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.rfile.read(int(self.headers["Content-Length"] or 0))
-        self.server.got.append((self.command, self.headers["Authorization"]))
-        self.send_response(self.server.code)
-        for name, value in {"Content-Length": len(self.server.body), **self.server.headers}.items():
-            self.send_header(name, str(value))
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    def do_POST(self):
-        self.do_GET()
-
-    def do_PATCH(self):
-        self.do_GET()
-
-    def log_message(self, *_):
-        pass
+    def answer(self, request, body):
+        self.got.append((request.command, request.headers["Authorization"]))
+        return self.code, self.headers, self.body
 
 
 @pytest.fixture
 def serving(monkeypatch):
     """Start servers; the first is GitHub."""
-    running = []
-
-    def start(*arguments, **options):
-        server = Server(*arguments, **options)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        running.append((server, thread))
-        return server
-
     monkeypatch.setenv("GITHUB_REPOSITORY", "me/mine")
     monkeypatch.setenv("GITHUB_TOKEN", "secret")
-    yield start
-    for server, thread in running:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with contextlib.ExitStack() as running:
+        yield lambda *arguments, **options: running.enter_context(Server(*arguments, **options))
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])

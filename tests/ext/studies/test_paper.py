@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-import subprocess
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,8 +16,10 @@ from fwbench.record import reading
 from fwbench.report.origin import origin
 from fwbench.report.tables import Column, Spread, tabulate
 from tests.ext.studies.tex import compiled, complaints, copied, needs_tex
-from tests.unit.recorded import MACHINE, fitted, measured, metric, saved, write
+from tests.unit.recorded import MACHINE, failed, fitted, measured, metric, saved, write
 from tests.unit.report.conftest import GOLDEN
+from tests.unit.shared import finish
+from tests.unit.test_text import BAD
 
 DOCS = Path(__file__).parents[3] / "docs" / "reports.md"
 NAMES = (
@@ -145,6 +147,10 @@ def test_a_column_has_the_unit_that_most_of_it_is_shown_in():
     assert "S[table-format=4.4]S[table-format=4.1]" in text
 
 
+def scattered(value):
+    return f"{value:.3f}±{value.sd:.3f}"
+
+
 @pytest.mark.parametrize(
     ("unit", "show", "values", "cells", "head"),
     [
@@ -156,13 +162,7 @@ def test_a_column_has_the_unit_that_most_of_it_is_shown_in():
         ("1", "{:.0%}".format, [0.25], ["25"], r"(\unit{\percent})"),
         ("1", "{:.1e}".format, [1e-14], [r"\num{1.0e-14}"], "{x}"),
         ("1", "{:,.0f}".format, [12345.0], ["12345"], "{x}"),
-        (
-            "1",
-            lambda value: f"{value:.3f}±{value.sd:.3f}",
-            [Spread(0.5, 0.01)],
-            [r"\num[separate-uncertainty]{0.500 \pm 0.010}"],
-            "{x}",
-        ),
+        ("1", scattered, [Spread(0.5, 0.01)], [r"\num[separate-uncertainty]{0.500 \pm 0.010}"], "{x}"),
         ("s", "{:.1f} lightyears".format, [2.0], ["{2.0 lightyears}"], "{x}"),
     ],
 )
@@ -185,18 +185,11 @@ ROWS = [
 
 
 def test_a_table_for_a_column_has_what_differs_and_intervals_in_one():
-    text = made(
-        number("model", 0, "", str),
-        number("lane", 1, "", str),
-        number("batch", 2, "1", str),
-        number("ratio", 3, "1", units.ratio),
-        number("from", 4, "1", units.ratio),
-        number("to", 5, "1", units.ratio),
-        number("energy", 6, "J", units.joules),
-        number("pairs", 7, "1", str),
-        rows=ROWS,
-        narrow={"pairs"},
-    )
+    given = [("model", "", str), ("lane", "", str), ("batch", "1", str)]
+    given += [(name, "1", units.ratio) for name in ("ratio", "from", "to")]
+    given += [("energy", "J", units.joules), ("pairs", "1", str)]
+    columns = (number(name, place, unit, show) for place, (name, unit, show) in enumerate(given))
+    text = made(*columns, rows=ROWS, narrow={"pairs"})
     assert caption(text) == ("Made", "Made: lane jax; batch 8; here.")
     assert body(text) == [
         r"\multicolumn{2}{@{}l}{\itshape a}",
@@ -244,7 +237,7 @@ def test_without_matplotlib_there_are_tables_and_a_word_on_figures(tmp_path):
         "from fwbench.commands.cli import main\n"
         f"sys.exit(main(['report', {str(GOLDEN)!r}, '--out', {str(tmp_path)!r}, '--format', 'latex']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = finish(sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
     assert "no figures for LaTeX" in done.stdout
     assert (tmp_path / "tables" / "inference.tex").exists()
@@ -274,7 +267,7 @@ def test_the_documented_snippet_compiles(golden, tmp_path):
     text = copied(tmp_path / "paper.pdf")
     assert "Table 1 and Figure 1 fit a column" in " ".join(text.split())
     assert "Table 1: Inference at the largest batch: " in text
-    fonts = subprocess.run(["pdffonts", tmp_path / "paper.pdf"], capture_output=True, text=True, check=True).stdout
+    fonts = finish("pdffonts", tmp_path / "paper.pdf", check=True).stdout
     # Bitmaps and Type 3 fonts are what journals send back.
     assert "Type 3" not in fonts
     assert "no  yes" not in fonts
@@ -325,3 +318,32 @@ def test_a_note_can_be_left_out(golden, tmp_path):
     )
     compiled(tmp_path, "paper")
     assert "Samples per second by lane" not in copied(tmp_path / "paper.pdf")
+
+
+@needs_tex
+def test_the_golden_report_compiles_without_a_warning_or_a_table_that_is_too_wide(golden, tmp_path):
+    shutil.copytree(golden, tmp_path / "out")
+    assert complaints(compiled(tmp_path / "out")) == []
+
+
+@needs_tex
+def test_hostile_names_compile(hostile, tmp_path):
+    shutil.copytree(hostile, tmp_path / "out")
+    assert "Missing character" not in compiled(tmp_path / "out")
+
+
+@needs_tex
+def test_tables_longer_than_a_page_compile(report):
+    out = report(saved(*(measured("torch", batch_size=n) for n in range(1, 120)), fitted(), failed()), formats="latex")
+    assert r"\begin{longtable}" in (out / "tables" / "inference.tex").read_text()
+    compiled(out)
+
+
+def test_latex_shows_every_command_as_text():
+    table = tabulate("x", r"\input{x}", "x", (Column(r"\input{x}", lambda item: r"\input{x}"),), [1])
+    assert not re.search(r"\\input", latex.write(table, "x", r"\input{x}"))
+
+
+def test_latex_has_no_characters_that_nobody_sees():
+    assert escape(BAD).isascii()
+    assert "\n" not in escape(BAD)

@@ -2,9 +2,10 @@
 
 import re
 import shutil
-import subprocess
 
 import pytest
+
+from tests.unit.shared import finish
 
 PACKAGES = ("siunitx.sty", "booktabs.sty", "lmodern.sty")
 
@@ -12,7 +13,7 @@ PACKAGES = ("siunitx.sty", "booktabs.sty", "lmodern.sty")
 def _is_installed():
     if not shutil.which("pdflatex") or not shutil.which("kpsewhich"):
         return False
-    return subprocess.run(["kpsewhich", *PACKAGES], capture_output=True, text=True).stdout.count("\n") == len(PACKAGES)
+    return finish("kpsewhich", *PACKAGES).stdout.count("\n") == len(PACKAGES)
 
 
 needs_tex = pytest.mark.skipif(
@@ -24,13 +25,8 @@ needs_tex = pytest.mark.skipif(
 def compiled(folder, name="tables"):
     """Run pdflatex twice, as references need, and return its log, one line a message."""
     for _ in range(2):
-        done = subprocess.run(
-            ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
+        options = ("-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error")
+        done = finish("pdflatex", *options, f"{name}.tex", cwd=folder, errors="replace")
         assert done.returncode == 0, done.stdout[-2000:]
     assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     return (folder / f"{name}.log").read_text(errors="replace")
@@ -46,4 +42,4 @@ def copied(pdf):
     """The text of a PDF, as copying it gives it."""
     if not shutil.which("pdftotext"):
         pytest.skip("pdftotext is not installed (Debian: poppler-utils)")
-    return subprocess.run(["pdftotext", "-layout", str(pdf), "-"], capture_output=True, text=True, check=True).stdout
+    return finish("pdftotext", "-layout", pdf, "-", check=True).stdout

@@ -1,5 +1,6 @@
 """The data's way into a measurement: real workers, real frameworks, real loader processes."""
 
+import contextlib
 import os
 import signal
 
@@ -8,18 +9,17 @@ import pytest
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
 from fwbench.worker.client.workers import Workers
-from tests.unit.data.processes import eventually, loaders
+from tests.unit.data.processes import loaders
 from tests.unit.fakes import NO_PROJECT
-from tests.unit.processes import grandchildren
+from tests.unit.processes import gone, grandchildren
 
 LANES = ("torch", "jax")
 
 
 @pytest.fixture(scope="module")
 def workers():
-    found = Workers(machine(), "cpu", {}, NO_PROJECT)
-    yield found
-    found.close()
+    with contextlib.closing(Workers(machine(), "cpu", {}, NO_PROJECT)) as found:
+        yield found
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_images_come_from_loader_processes_that_end_with_the_training(fit, image
     assert len(measurement.training["losses"]) == 7
     assert measurement.metrics["test_top1"].reason == "the data has no split 'test'"
     assert seen
-    assert eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in seen))
+    assert gone(seen)
 
 
 @pytest.mark.slow
@@ -79,4 +79,4 @@ def test_a_worker_that_is_killed_leaves_no_loader(fit, imagenet_folder):
     measurement = fit("torch", "cnn", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), tell=kill)
     assert measurement.failure.kind == "crashed"
     assert seen
-    assert eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in seen))
+    assert gone(seen)

@@ -3,7 +3,6 @@
 import io
 import os
 import signal
-import subprocess
 import sys
 import threading
 
@@ -16,6 +15,7 @@ from fwbench.data.imagenet import ImageReader, default_processes
 from fwbench.models import CATALOG
 from tests.unit.data.conftest import PHOTOGRAPHS, ROWS
 from tests.unit.data.processes import loaders, within_a_minute
+from tests.unit.shared import finish
 
 MODEL = CATALOG["cnn"]
 
@@ -61,8 +61,7 @@ with open_data("imagenet-100", CATALOG["cnn"], path=sys.argv[1], seed=5, process
 
 @pytest.mark.slow
 def test_another_process_sees_the_same_batches_and_needs_no_framework(open_small, imagenet_folder):
-    command = [sys.executable, "-c", ELSEWHERE, str(imagenet_folder)]
-    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    run = finish(sys.executable, "-c", ELSEWHERE, imagenet_folder, timeout=120, check=True)
     assert run.stdout.splitlines() == [digest(open_small(seed=5).batches("train", 4, 1)), "[]"]
 
 

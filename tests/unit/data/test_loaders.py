@@ -16,7 +16,7 @@ from fwbench.data import DataError
 from fwbench.data.loaders import Loaders
 from tests.unit.data.processes import eventually, loaders, within_a_minute
 from tests.unit.data.readers import Broken, Mortal, Numbers, Signed, Slow, Stuck
-from tests.unit.processes import children
+from tests.unit.processes import children, gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -204,7 +204,7 @@ def test_loaders_end_when_their_consumer_is_killed(script):
     pids = [int(pid) for pid in process.stdout.readline().split()]
     assert len(pids) == 2
     process.kill()
-    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    assert gone(pids)
     # They go without a word, for it was not their fault.
     with process.stderr:
         assert process.stderr.read() == ""
@@ -216,7 +216,7 @@ def test_an_interpreter_that_forgets_to_close_ends_and_so_do_its_loaders(script,
     pids = [int(pid) for pid in process.stdout.readline().split()]
     assert len(pids) == 2
     assert process.wait(timeout=60) == bool(ending)
-    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    assert gone(pids)
 
 
 def test_ctrl_c_is_left_to_the_consumer(start):

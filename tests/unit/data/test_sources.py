@@ -1,6 +1,5 @@
 """Sources by name, and that another process sees the same."""
 
-import subprocess
 import sys
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from fwbench.data import DataError, digest, open_data
 from fwbench.models import CATALOG
 from fwbench.record.workload import DATA
+from tests.unit.shared import finish
 
 FRAMEWORKS = ("torch", "jax", "tensorflow", "flax")
 
@@ -25,7 +25,7 @@ print([name for name in {FRAMEWORKS} if name in sys.modules])
 
 
 def test_another_process_sees_the_same_batches_and_needs_no_framework():
-    run = subprocess.run([sys.executable, "-c", DIGESTS], capture_output=True, text=True, timeout=120, check=True)
+    run = finish(sys.executable, "-c", DIGESTS, timeout=120, check=True)
     *digests, frameworks = run.stdout.splitlines()
     expected = []
     for name, model in (("digits", "mlp"), ("digits", "cnn"), ("synthetic", "cnn")):
@@ -38,7 +38,7 @@ def test_another_process_sees_the_same_batches_and_needs_no_framework():
 
 def test_importing_the_data_imports_no_library_that_a_source_may_not_need():
     code = "import sys, fwbench.data as d; print([n for n in ('sklearn', 'PIL', 'datasets') if n in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    run = finish(sys.executable, "-c", code, timeout=60, check=True)
     assert run.stdout.strip() == "[]"
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ from fwbench.record import journal
 from fwbench.record.lanes import LANES
 from fwbench.worker.client.starting import PACKAGE
 from tests.unit.plain.plain_lane import LANE
+from tests.unit.shared import git
 from tests.unit.suites import FAST, in_process
 
 PLAIN = PACKAGE.parent / "tests" / "unit" / "plain"
@@ -78,15 +78,9 @@ class Mine:
         code = f"import pathlib; pathlib.Path({str(self.path / name)!r}).write_text({text!r})"
         return f"__import__('subprocess').run([{sys.executable!r}, '-c', {code!r}], check=True)"
 
-    def git(self, *arguments):
-        identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-        subprocess.run(["git", *identity, "-C", str(self.path), *arguments], check=True)
-
     def commit(self):
-        if not (self.path / ".git").exists():
-            self.git("init", "--quiet")
-        self.git("add", ".")
-        self.git("commit", "--quiet", "--message", "it")
+        for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "it"]):
+            git(self.path, *arguments)
 
     def run(self, *arguments):
         return in_process(self.pytester, "--benchmark-only", *FAST, *arguments)

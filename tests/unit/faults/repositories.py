@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fwbench import git as module
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, finish
+from tests.unit.suites import FAST
 
 ROOT = Path(__file__).parents[3]
 
@@ -91,7 +92,6 @@ class Net(torch.nn.Linear):
         super().__init__(4, 4)
 """
 
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-set=patience=0", "--fwbench-minutes=0")
 PYTEST = ("pytest", *ALONE, "--benchmark-only", "-q", *FAST)
 GATES = {
     "duet": (*PYTEST, "--fwbench-against=BASE"),
@@ -123,13 +123,7 @@ class Repository:
         self.environment.pop("PYTEST_XDIST_WORKER", None)
 
     def git(self, *arguments, top=None, **variables):
-        done = subprocess.run(
-            ["git", "-C", str(top or self.top), *arguments],
-            env={**self.environment, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = finish("git", "-C", top or self.top, *arguments, env={**self.environment, **variables})
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
@@ -211,7 +205,8 @@ class Repository:
 WHO = {"NAME": "nobody", "EMAIL": "nobody@example.org", "DATE": "1700000000 +0000"}
 
 
-def make(tmp_path):
+@pytest.fixture
+def repository(tmp_path):
     """Two commits on main, one on a branch beside them, and a remote."""
     found = Repository(tmp_path)
     (tmp_path / "temporary").mkdir()
@@ -234,11 +229,6 @@ def make(tmp_path):
     found.git("clone", "--quiet", "--bare", str(found.top), str(tmp_path / "remote"))
     found.git("remote", "add", "origin", str(tmp_path / "remote"))
     return found
-
-
-@pytest.fixture
-def repository(tmp_path):
-    return make(tmp_path)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Audits whose pairs name modules, folders and repositories that lead elsewhere, or none."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ from fwbench.commands.audit import fetching, pairs
 from fwbench.commands.cli import main
 from fwbench.errors import UserError
 from fwbench.worker.client import asking
+from tests.unit.shared import git
 
 KIND = "module paths of an audit"
 
@@ -129,12 +129,6 @@ def test_a_list_that_is_nested_too_deeply_is_one_sentence(tmp_path, capsys, faul
 
 
 # What a repository holds
-
-
-def git(folder, *arguments):
-    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-    done = subprocess.run(["git", *identity, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture

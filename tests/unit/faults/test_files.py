@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 
@@ -16,6 +15,7 @@ from fwbench.parity import store
 from fwbench.record import files, journal
 from fwbench.report import outcome_file
 from fwbench.worker.client.starting import PACKAGE
+from tests.unit.shared import finish
 from tests.unit.suites import in_process
 from tests.unit.suites import suite as noops
 
@@ -136,25 +136,14 @@ def test_a_journal_that_is_none_is_not_the_newest(tmp_path, fault, thing):
 
 
 @named
-def test_what_lies_in_the_place_of_a_proof_is_no_proof(tmp_path, fault, thing):
+def test_what_lies_in_the_place_of_a_proof_a_checkpoint_or_a_summary_is_none(tmp_path, monkeypatch, fault, thing):
     thing(tmp_path / "mine.json")
     assert store._read(tmp_path, "mine") == []
-    fault(KIND, tried(thing, "in the place of a proof"))
-
-
-@named
-def test_what_lies_in_the_place_of_a_checkpoint_has_no_digest(tmp_path, monkeypatch, thing):
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    thing(tmp_path / "x.safetensors")
-    model = fwbench.Model("mine", torch="a:b", inputs=fwbench.normal(2), checkpoint="x.safetensors")
-    assert store._checkpoint(model) == {}
-
-
-@named
-def test_what_lies_in_the_place_of_a_summary_is_refused(tmp_path, thing):
-    thing(tmp_path / "x.json")
     with pytest.raises(fwbench.errors.UserError, match="cannot be read"):
-        outcome_file.read(tmp_path / "x.json")
+        outcome_file.read(tmp_path / "mine.json")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert store._checkpoint(fwbench.Model("x", torch="a:b", inputs=fwbench.normal(2), checkpoint="mine.json")) == {}
+    fault(KIND, tried(thing, "in the place of a proof"))
 
 
 @pytest.mark.parametrize("thing", [a_pipe, a_socket, a_folder], ids=lambda thing: thing.__name__)
@@ -201,14 +190,9 @@ def test_standard_streams_may_be_closed_full_or_silent(tmp_path, fault, redirect
     os.mkfifo(tmp_path / "pipe")
     # It has a writer, which writes nothing.
     holder = os.open(tmp_path / "pipe", os.O_RDWR)
-    done = subprocess.run(
-        ["sh", "-c", f'"$0" -m fwbench list {redirected}', sys.executable],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = ("sh", "-c", f'"$0" -m fwbench list {redirected}', sys.executable)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = finish(*command, cwd=tmp_path, env=environment, timeout=60)
     os.close(holder)
     assert done.returncode == code
     assert "Traceback" not in done.stderr

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from fwbench.plugin import conditions
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
 from fwbench.worker.turns.sides import find, sides
 from tests.unit.faults.repositories import NET, folder, repository
+from tests.unit.processes import gone
 from tests.unit.shared import extension
 
 SUSPECTS, RANGES = map(extension, ("causes.suspects", "bisect.ranges"))
@@ -163,12 +163,7 @@ def test_a_filter_that_hangs_ends_with_all_that_it_started(repository, fault, fo
     before = repository.state(repository.top)
     said = refused(lambda: Checkouts(repository.top, folder).make(revision, "base", "HEAD"))
     assert "did not end within 2 s and was killed" in said
-    pid = int((repository.folder / "pid").read_text())
-    for _ in range(100):
-        if not os.path.exists(f"/proc/{pid}"):
-            break
-        time.sleep(0.1)
-    assert not os.path.exists(f"/proc/{pid}")
+    assert gone([int((repository.folder / "pid").read_text())])
     assert repository.state(repository.top) == before
     fault("Git fails", "a filter that hangs", said)
 

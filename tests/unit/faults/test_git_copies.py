@@ -1,13 +1,13 @@
 """The copy of the working tree for `explain`, and checkouts of every kind of repository."""
 
 import shutil
-import subprocess
 
 import pytest
 
 from fwbench.plugin import conditions
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
 from tests.unit.faults.repositories import NET, folder, repository
+from tests.unit.shared import finish
 
 __all__ = ["folder", "repository"]
 
@@ -88,7 +88,7 @@ def test_a_split_index_and_a_conflict_are_copied(repository, fault, folder):
     repository.git("update-index", "--split-index")
     repository.git("switch", "--quiet", "beside")
     repository.commit(7)
-    subprocess.run(["git", "merge", "main"], cwd=repository.top, env=repository.environment, capture_output=True)
+    finish("git", "merge", "main", cwd=repository.top, env=repository.environment)
     repository.git("config", "core.splitIndex", "true")
     for number in range(20):
         (repository.top / f"new{number}.py").write_text("")
@@ -185,12 +185,9 @@ def test_a_checkout_of_each_kind_of_repository_is_whole_and_apart(repository, fo
     checkouts.make(first, "state-base", "base")
     checkouts.make(WORKING_TREE, "state-0000", "head")
     base, head = folder / "state-base", folder / "state-0000"
-    environment = {"env": repository.environment, "cwd": base, "text": True, "check": True, "capture_output": True}
-    described = subprocess.run(["git", "describe", "--tags", "--dirty"], **environment)
-    assert described.stdout == "v1.0\n"
-    assert not subprocess.run(["git", "status", "--porcelain"], **environment).stdout
-    dirty = subprocess.run(["git", "status", "--porcelain"], **{**environment, "cwd": head}).stdout
-    assert dirty == repository.git("status", "--porcelain", top=top)
+    assert repository.git("describe", "--tags", "--dirty", top=base) == "v1.0\n"
+    assert repository.git("status", "--porcelain", top=base) == ""
+    assert repository.git("status", "--porcelain", top=head) == repository.git("status", "--porcelain", top=top)
     changed = checkouts.changed(first, WORKING_TREE)
     assert sorted(changed) == sorted([*names, "new.py"])
     assert (base / "large").exists() == (head / "large").exists() is False

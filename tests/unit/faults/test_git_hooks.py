@@ -3,18 +3,14 @@
 import ast
 import itertools
 import shutil
-import subprocess
 
 import pytest
 
 from fwbench import git as module
-from tests.unit.faults.repositories import GATES, NET, make
-from tests.unit.shared import ONE_PAIR
+from tests.unit.faults.repositories import GATES, NET, repository
+from tests.unit.shared import ONE_PAIR, finish
 
-
-@pytest.fixture
-def repository(tmp_path):
-    return make(tmp_path)
+__all__ = ["repository"]
 
 
 def commit_all(repository, top):
@@ -158,7 +154,7 @@ def test_a_commit_that_is_still_kept_apart_is_no_new_benchmark(repository, fault
 
 def test_what_git_calls_local_is_in_no_environment(monkeypatch):
     """Whatever this machine's git lists."""
-    listed = subprocess.run(["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True)
+    listed = finish("git", "rev-parse", "--local-env-vars", check=True)
     names = [*listed.stdout.split(), "GIT_QUARANTINE_PATH", "GIT_LITERAL_PATHSPECS"]
     assert "GIT_INDEX_FILE" in names
     assert module.unbound({**dict.fromkeys(names, "x"), "GIT_SSH": "kept"}) == {"GIT_SSH": "kept"}

@@ -60,14 +60,8 @@ def project(tmp_path):
         environment.pop("PYTEST_XDIST_WORKER", None)
 
         def run(*command):
-            done = subprocess.run(
-                [sys.executable, "-m", *command],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=300,
-            )
+            given = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "timeout": 300}
+            done = subprocess.run([sys.executable, "-m", *command], capture_output=True, **given)
             output = (done.stdout + done.stderr).decode(errors="replace")
             assert "Traceback" not in output, output
             assert "INTERNALERROR" not in output, output

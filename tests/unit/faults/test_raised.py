@@ -24,7 +24,7 @@ from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import sides
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import as_in_a_terminal
-from tests.unit.shared import ALONE, UNTIMED
+from tests.unit.shared import ALONE, UNTIMED, finish
 
 KIND = "exceptions that end processes"
 PLAIN = Path(__file__).parents[1] / "plain"
@@ -71,13 +71,18 @@ def measure(workers, name):
     return workers.measure(Workload(LANE.name, name), UNTIMED, lambda stage: None)
 
 
-@pytest.mark.parametrize(("raised", "when"), RAISING)
-def test_what_a_network_raises_is_one_failure(workers, fault, raised, when):
-    failure = measure(workers, RAISING[raised, when]).failure
+def told(failure, raised):
+    """What a failure tells of a network that has raised this."""
     assert failure.kind == "error"
     assert f"the network raised {raised}" in failure.message
     assert "faults.py" in failure.message
-    fault(KIND, f"{raised} when {when}", failure.message)
+    return failure.message
+
+
+@pytest.mark.parametrize(("raised", "when"), RAISING)
+def test_what_a_network_raises_is_one_failure(workers, fault, raised, when):
+    said = told(measure(workers, RAISING[raised, when]).failure, raised)
+    fault(KIND, f"{raised} when {when}", said)
 
 
 def test_a_true_sigint_to_a_worker_is_told_as_that(workers, fault):
@@ -99,10 +104,7 @@ def both(project):
 def test_the_sides_of_a_duet_tell_it_too(project, both, fault, raised, when):
     workload = Workload(LANE.name, RAISING[raised, when])
     failure = Pairs(*both, project.models, machine(), "cpu", 60.0, seed=0).play([workload])[workload].failure
-    assert failure.kind == "error"
-    assert f"the network raised {raised}" in failure.message
-    assert "faults.py" in failure.message
-    fault(KIND, f"{raised} in a duet, when {when}", failure.message)
+    fault(KIND, f"{raised} in a duet, when {when}", told(failure, raised))
 
 
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(0)", "GeneratorExit", "SystemExit('bye')"])
@@ -140,6 +142,12 @@ class Net(torch.nn.Module):
 """
 
 
+def variables():
+    """The environment of a run of pytest's own, in which fwbench's plugin is."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return {**own, "PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["built", "called"])
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(0)"])
@@ -148,12 +156,8 @@ def test_a_run_and_a_proof_tell_it(tmp_path, fault, raised, when):
     (tmp_path / "test_mine.py").write_text(SUITE)
     code = {name: f"raise {raised}" if name == when else "pass" for name in ("built", "called")}
     (tmp_path / "mine.py").write_text(NETWORK.format(**code) + "\n\ndef jax_net(x):\n    return 2 * x\n")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment |= {"PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
     for command in (["pytest", *ALONE, "--benchmark-only"], ["fwbench", "prove", "mine"]):
-        done = subprocess.run(
-            [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
-        )
+        done = finish(sys.executable, "-m", *command, cwd=tmp_path, env=variables(), timeout=500)
         output = done.stdout + done.stderr
         assert done.returncode == (1 if command[0] == "pytest" else 4), output
         told = next(line for line in output.splitlines() if raised.partition("(")[0] in line and "mine" in line)
@@ -167,13 +171,11 @@ def test_ctrl_c_still_ends_a_run(tmp_path):
     (tmp_path / "test_mine.py").write_text(SUITE)
     called = "open('comes', 'w'); import time; time.sleep(3600)"
     (tmp_path / "mine.py").write_text(NETWORK.format(built="pass", called=called))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment |= {"PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
     command = [sys.executable, "-m", "pytest", *ALONE, "--benchmark-only"]
     with subprocess.Popen(
         command,
         cwd=tmp_path,
-        env=environment,
+        env=variables(),
         stdout=subprocess.PIPE,
         start_new_session=True,
         preexec_fn=as_in_a_terminal,

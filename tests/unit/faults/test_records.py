@@ -12,6 +12,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
 from fwbench.commands.cli import main
@@ -22,6 +23,7 @@ from fwbench.compare.matching import distinct
 from fwbench.errors import UserError
 from fwbench.gates import kept
 from fwbench.meters.latency import percentiles
+from fwbench.plugin.session import Session
 from fwbench.record import journal as journals
 from fwbench.record.copies import Copies
 from fwbench.record.fingerprint import Fingerprint
@@ -37,6 +39,7 @@ from tests.unit.suites import suite as noops
 from tests.unit.test_agreement import lane
 from tests.unit.test_duet_gate import in_duet, playing, project
 from tests.unit.test_fuzz import rich
+from tests.unit.test_records import changed
 
 __all__ = ["noops", "playing", "project"]
 
@@ -88,11 +91,8 @@ def test_the_fullest_copy_of_a_run_counts_in_whatever_order_the_files_come(tmp_p
         assert record.commit["id"] == "f00d"
     code, out, _ = command("report", old, whole, "--out", tmp_path / "out", "--format=csv")
     assert code == 0
-    fault(
-        COPIES,
-        "`fwbench report` over an older copy of a journal with 2 rounds, and the journal with 5, in any order",
-        out,
-    )
+    told = "`fwbench report` over an older copy of a journal with 2 rounds, and the journal with 5, in any order"
+    fault(COPIES, told, out)
 
 
 def test_a_resumed_runs_measurements_are_the_first_runs(tmp_path, fault):
@@ -178,8 +178,6 @@ def test_a_duets_sides_have_a_calls_time(fault):
 
 def sketched(value):
     """A lane whose first output is such a number."""
-    import numpy as np
-
     return {"output": np.array([value, 1.0])}
 
 
@@ -251,36 +249,29 @@ def test_a_journal_named_for_the_future_does_not_plan_every_run(noops, fault):
 JOURNAL = "a damaged journal"
 
 
-def damaged_journal(tmp_path, change):
+def journal_of_three(tmp_path, change):
     """A journal of three benchmarks, after a change to its lines, as bytes."""
     lines = [json.dumps(line).encode() for line in journal(*(measured(batch_size=size) for size in (1, 2, 3)))]
+    change(lines)
     path = tmp_path / "x.jsonl"
-    path.write_bytes(b"\n".join(change(lines)) + b"\n")
+    path.write_bytes(b"\n".join([*lines, b""]))
     return path
 
 
 @pytest.mark.parametrize(
-    ("change", "left", "tried"),
+    ("change", "tried"),
     [
-        (
-            lambda lines: [*lines[:2], lines[2].replace(b"quick", b"qu\xffck"), lines[3]],
-            [1, 3],
-            "a byte that is not UTF-8",
-        ),
-        (lambda lines: [*lines[:2], lines[2].replace(b'"', b"\xc3", 1), lines[3]], [1, 3], "the same outside a text"),
-        (lambda lines: [*lines[:2], lines[2][:50], lines[3]], [1, 3], "half a line in the middle"),
-        (
-            lambda lines: [*lines[:2], b"\0" * 100, lines[3]],
-            [1, 3],
-            "zeros, as a file system leaves them after a crash",
-        ),
-        (lambda lines: [*lines[:2], b"[" * 10_000, lines[3]], [1, 3], "a line that nests too deeply"),
+        (lambda line: line.replace(b"quick", b"qu\xffck"), "a byte that is not UTF-8"),
+        (lambda line: line.replace(b'"', b"\xc3", 1), "the same outside a text"),
+        (lambda line: line[:50], "half a line in the middle"),
+        (lambda line: b"\0" * 100, "zeros, as a file system leaves them after a crash"),
+        (lambda line: b"[" * 10_000, "a line that nests too deeply"),
     ],
 )
-def test_a_damaged_line_costs_its_own_record(tmp_path, change, left, tried, fault):
-    path = damaged_journal(tmp_path, change)
+def test_a_damaged_line_costs_its_own_record(tmp_path, change, tried, fault):
+    path = journal_of_three(tmp_path, lambda lines: lines.insert(2, change(lines.pop(2))))
     record = read(path)
-    assert [m.workload.batch_size for m in record.measurements] == left
+    assert [m.workload.batch_size for m in record.measurements] == [1, 3]
     (note,) = record.told
     assert "line 3" in note
     code, _, _ = command("report", path, "--out", tmp_path / "out", "--format=markdown")
@@ -292,7 +283,7 @@ def test_a_damaged_line_costs_its_own_record(tmp_path, change, left, tried, faul
 
 
 def test_a_record_that_is_written_twice_counts_once(tmp_path, fault):
-    path = damaged_journal(tmp_path, lambda lines: [*lines, *lines[1:]])
+    path = journal_of_three(tmp_path, lambda lines: lines.extend(lines[1:]))
     assert [m.workload.batch_size for m in read(path).measurements] == [1, 2, 3]
     assert command("compare", path, path)[0] == 0
     fault(JOURNAL, "every record is there twice")
@@ -342,13 +333,8 @@ def test_what_is_no_pair_is_refused(line):
 
 
 def suite_line(number, **changes):
-    one = {
-        "id": "x",
-        "planted": 0.0,
-        "kind": "unchanged",
-        "seconds": [1.0, 0.0],
-        "rounds": [{"base": [0.1], "head": [0.1]}],
-    }
+    one = {"id": "x", "planted": 0.0, "kind": "unchanged", "seconds": [1.0, 0.0]}
+    one["rounds"] = [{"base": [0.1], "head": [0.1]}]
     return {"slowdown": 0.0, "loaded": False, "number": number, "other_load": 0.0, "benchmarks": [one], **changes}
 
 
@@ -361,12 +347,8 @@ def test_a_self_tests_file_loses_its_damaged_lines_alone(tmp_path, fault):
     assert ([suite["number"] for suite in found.suites], len(found.faults)) == ([0, 1], 4)
     report = evidence.report(found)
     assert sum(line.startswith("Left out: line") for line in report) == 4
-    fault(
-        JOURNAL,
-        "a self-test's file with lines that are damaged, and one that is there twice",
-        report[-1],
-        lost="the damaged suites",
-    )
+    tried = "a self-test's file with lines that are damaged, and one that is there twice"
+    fault(JOURNAL, tried, report[-1], lost="the damaged suites")
     # `fwbench compare` reads it, too.
     write(path, [{**header, "machine": {}}])
     assert evidence.state(MACHINE, path) == evidence.UNTESTED
@@ -386,12 +368,8 @@ SAVED = "a damaged saved record"
     ],
 )
 def test_a_byte_that_is_not_utf_8_costs_one_benchmark(tmp_path, at, value, tried, fault):
-    record = saved(measured(batch_size=1), measured(batch_size=2))
-    place = record["benchmarks"][0]
-    for key in at[:-1]:
-        place = place[key]
-    place[at[-1]] = value
-    place.pop("fullname", None)
+    record = changed(saved(measured(batch_size=1), measured(batch_size=2)), ("benchmarks", 0, *at), value)
+    del record["benchmarks"][0]["fullname"]
     path = tmp_path / "x.json"
     path.write_bytes(json.dumps(record, ensure_ascii=False).encode("latin-1"))
     found = read(path)
@@ -410,12 +388,8 @@ def test_a_benchmark_that_a_file_holds_twice_counts_once(tmp_path, fault):
 
 
 UNKNOWN = {
-    "mode": "serve",
-    "precision": "fp16",
-    "lane": "mxnet",
-    "optimizer": "lion",
-    "weights": "mine",
-    "data": "coco",
+    **{"mode": "serve", "lane": "mxnet", "precision": "fp16"},
+    **{"optimizer": "lion", "weights": "mine", "data": "coco"},
 }
 
 
@@ -475,8 +449,6 @@ def pytest_runtest_protocol(item, nextitem):
     [(True, "a benchmark crashed"), (False, "a test failed after its benchmark was measured")],
 )
 def test_the_last_outcome_of_a_test_counts(noops, monkeypatch, crashes, tried, fault):
-    from fwbench.plugin.session import Session
-
     real, asked = Session.run, []
 
     def once(session, workload, *rest):
@@ -518,8 +490,6 @@ def test_the_last_outcome_of_a_test_counts(noops, monkeypatch, crashes, tried, f
 
 
 def test_a_test_that_fails_again_has_failed_once(noops, monkeypatch, fault):
-    from fwbench.plugin.session import Session
-
     monkeypatch.setattr(Session, "run", lambda session, workload, *rest: failed(lane="noop", model="noop"))
     noops.makeconftest(AGAIN)
     noops.makepyfile(test_suite=benchmarks(sizes=(1,)))
@@ -565,17 +535,8 @@ def test_a_folder_whose_name_is_not_utf_8(noops, fault):
     folder = os.fsdecode(b"tests-\xe9")
     (noops.path / folder).mkdir()
     (noops.path / "test_suite.py").rename(noops.path / folder / "test_suite.py")
-    arguments = [
-        sys.executable,
-        "-m",
-        "pytest",
-        *ALONE,
-        *ONLY,
-        "--benchmark-json=x.json",
-        "--benchmark-autosave",
-        folder,
-    ]
-    done = subprocess.run(arguments, cwd=noops.path, capture_output=True)
+    options = (*ALONE, *ONLY, "--benchmark-json=x.json", "--benchmark-autosave", folder)
+    done = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=noops.path, capture_output=True)
     assert (done.returncode, b"Traceback" in done.stdout) == (0, False)
     found = read(noops.path / "x.json")
     assert (len(found.measurements), found.damaged) == (3, ())
@@ -586,23 +547,23 @@ def test_a_folder_whose_name_is_not_utf_8(noops, fault):
 
 
 @pytest.mark.parametrize(
-    ("change", "taken", "tried"),
+    ("third", "again", "tried"),
     [
-        (lambda lines: [*lines[:2], b'{"stage": "screening"', *lines[3:]], 3, "a line is cut off in the middle"),
-        (lambda lines: [*lines[:2], lines[2].replace(b"stage", b"st\xffge", 1), *lines[3:]], 3, "a byte is not UTF-8"),
-        (lambda lines: [*lines[:2], lines[2].replace(b"0.001", b"NaN"), *lines[3:]], 3, "a difference is no number"),
-        (lambda lines: [*lines, *lines[1:]], 4, "every pair is there twice"),
-        (
-            lambda lines: [*lines[:2], b"[1]", *lines[3:], lines[4]],
-            3,
-            "a line is of another kind, and a pair is doubled",
-        ),
+        (lambda line: b'{"stage": "screening"', 0, "a line is cut off in the middle"),
+        (lambda line: line.replace(b"stage", b"st\xffge", 1), 0, "a byte is not UTF-8"),
+        (lambda line: line.replace(b"0.001", b"NaN"), 0, "a difference is no number"),
+        (None, 4, "every pair is there twice"),
+        (lambda line: b"[1]", 1, "a line is of another kind, and a pair is doubled"),
     ],
 )
-def test_a_duet_goes_on_with_the_pairs_that_are_whole_and_each_once(project, playing, change, taken, tried, fault):
+def test_a_duet_goes_on_with_the_pairs_that_are_whole_and_each_once(project, playing, third, again, tried, fault):
     in_duet(project)
     (path,) = (project.path / ".benchmarks" / "journal").glob("*.jsonl")
-    path.write_bytes(b"\n".join(change(path.read_bytes().splitlines())) + b"\n")
+    lines = path.read_bytes().splitlines()
+    if third:
+        lines[2] = third(lines[2])
+    taken = 3 if third else 4
+    path.write_bytes(b"\n".join([*lines, *lines[len(lines) - again :], b""]))
     playing.last = None
     result = in_duet(project, "--fwbench-resume", "--benchmark-json=x.json")
     assert result.ret == 0

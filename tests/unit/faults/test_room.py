@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 
@@ -13,7 +12,7 @@ from fwbench.errors import UserError
 from fwbench.worker.client import scratch
 from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.scratch import Scratch
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, finish
 from tests.unit.suites import FAST, run
 from tests.unit.suites import suite as noops
 
@@ -53,12 +52,8 @@ tempfile.gettempdir()
 
 def mounts():
     """Whether this process may make a file system of its own."""
-    return (
-        bool(shutil.which("unshare"))
-        and not subprocess.run(
-            ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
-        ).returncode
-    )
+    mount = ("unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt")
+    return bool(shutil.which("unshare")) and not finish(*mount).returncode
 
 
 def small(folder, *command):
@@ -66,8 +61,7 @@ def small(folder, *command):
     if not mounts():
         pytest.skip("may not mount")
     (folder / "small").mkdir()
-    script = ["unshare", "-m", "sh", "-c", SMALL, "sh", *command]
-    done = subprocess.run(script, cwd=folder, capture_output=True, text=True, timeout=120)
+    done = finish("unshare", "-m", "sh", "-c", SMALL, "sh", *command, cwd=folder, timeout=120)
     return done.returncode, done.stdout + done.stderr, (folder / "left").read_text().split()
 
 
@@ -146,7 +140,7 @@ def test_no_folder_is_left_where_its_note_cannot_be_written(tmp_path, monkeypatc
 
 def limited(number, *command, cwd):
     script = f'ulimit -n {number} && exec "$@"'
-    return subprocess.run(["sh", "-c", script, "sh", *command], cwd=cwd, capture_output=True, text=True, timeout=120)
+    return finish("sh", "-c", script, "sh", *command, cwd=cwd, timeout=120)
 
 
 @pytest.mark.parametrize("number", [20, 32, 63])
@@ -186,9 +180,7 @@ except UserError as error:
 )
 def test_the_last_descriptors_are_told_where_they_are_taken(tmp_path, monkeypatch, fault, left, code):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVE.format(left=left, code=code)], capture_output=True, text=True, timeout=60
-    )
+    done = finish(sys.executable, "-c", LEAVE.format(left=left, code=code), timeout=60)
     assert done.returncode == 0, done.stderr
     assert "Too many open files" in done.stdout
     assert "ulimit -n" in done.stdout

@@ -47,23 +47,25 @@ def failed(mine, *arguments):
 # While one process measures
 
 
-@pytest.mark.parametrize("call", [1, 9])
-def test_a_module_that_is_edited_while_it_is_measured_voids_the_measurement(mine, fault, call):
-    mine.edits(mine.by_another("part.py", SLOWER), call)
+def voided(mine, fault, tried):
+    """Commit the project, and see the measurement of it fail, as its module has changed."""
     mine.commit()
     said = failed(mine, "-k", "b1")
     assert said.startswith("part.py changed while this was measured")
-    fault(KIND, f"another process edits a module at call {call} of a plain run", said)
+    fault(KIND, tried, said)
+
+
+@pytest.mark.parametrize("call", [1, 9])
+def test_a_module_that_is_edited_while_it_is_measured_voids_the_measurement(mine, fault, call):
+    mine.edits(mine.by_another("part.py", SLOWER), call)
+    voided(mine, fault, f"another process edits a module at call {call} of a plain run")
 
 
 def test_a_module_that_was_edited_when_it_was_imported_and_is_put_back_voids_it_too(mine, fault):
     mine.edits(mine.by_another("part.py", PART))
     mine.suite(mine.by_another("part.py", SLOWER))
-    mine.commit()
-    said = failed(mine, "-k", "b1")
-    assert said.startswith("part.py changed while this was measured")
+    voided(mine, fault, "a module is edited, imported by the measured process, and put back before its last call")
     assert (mine.path / "part.py").read_text() == PART
-    fault(KIND, "a module is edited, imported by the measured process, and put back before its last call", said)
 
 
 def test_a_module_that_is_read_in_a_call_and_edited_after_it_voids_it(mine, fault):
@@ -71,10 +73,7 @@ def test_a_module_that_is_read_in_a_call_and_edited_after_it_voids_it(mine, faul
     text = (mine.path / "net.py").read_text().replace("import part\n\nclass", "import pathlib\n\nclass")
     edit = f"pathlib.Path({str(mine.path / 'part.py')!r}).write_text({SLOWER!r})"
     mine.write("net.py", text.replace("        return", f"        if Net.calls == 5: {edit}\n        return"))
-    mine.commit()
-    said = failed(mine, "-k", "b1")
-    assert said.startswith("part.py changed while this was measured")
-    fault(KIND, "a module that is imported at the first call is edited at the fifth", said)
+    voided(mine, fault, "a module that is imported at the first call is edited at the fifth")
 
 
 def test_a_file_that_the_network_reads_while_it_is_built_is_part_of_what_was_measured(mine, fault):
@@ -327,12 +326,10 @@ def test_uncommitted_text_is_the_one_to_be_measured(mine):
     mine.write("part.py", SLOWER)
     mine.write("new.py", "x = 1")
     texts = Texts(mine.path)
-    with Witness(str(mine.path)) as witness, witness.building():
-        for name in ("part.py", "new.py", "net.py"):
-            (mine.path / name).read_text()
-    assert texts.unlike(witness.sources()) == []
-    mine.write("net.py", "x = 2")
-    with Witness(str(mine.path)) as witness, witness.building():
-        for name in ("part.py", "new.py", "net.py"):
-            (mine.path / name).read_text()
-    assert texts.unlike(witness.sources()) == ["net.py"]
+    for unlike in ([], ["net.py"]):
+        for name in unlike:
+            mine.write(name, "x = 2")
+        with Witness(str(mine.path)) as witness, witness.building():
+            for name in ("part.py", "new.py", "net.py"):
+                (mine.path / name).read_text()
+        assert texts.unlike(witness.sources()) == unlike

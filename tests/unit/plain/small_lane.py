@@ -13,23 +13,10 @@ from fwbench.models.importing import load
 from fwbench.models.inputs import draw
 from fwbench.record.lanes import Lane
 
-LANE = Lane(
-    name="small",
-    framework="small",
-    title="NumPy",
-    adapter="small_lane:FRAMEWORK",
-    distributions=("numpy",),
-    processes={"cpu": "device"},
-)
+BOTH = {"framework": "small", "distributions": ("numpy",), "processes": {"cpu": "device"}}
+LANE = Lane(name="small", title="NumPy", adapter="small_lane:FRAMEWORK", **BOTH)
 # One that always takes the batch of its build.
-FIXED = Lane(
-    name="fixed",
-    framework="small",
-    title="NumPy, one batch",
-    adapter="small_lane:OF_ONE_BATCH",
-    distributions=("numpy",),
-    processes={"cpu": "device"},
-)
+FIXED = Lane(name="fixed", title="NumPy, one batch", adapter="small_lane:OF_ONE_BATCH", **BOTH)
 
 SIDE = 64
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from fwbench.commands.cli import main
 from fwbench.commands.report import _writers
 from fwbench.record.measurement import Failure
 from tests.unit.recorded import MACHINE, failed, fitted, measured, metric, plain, saved, write
-from tests.unit.shared import once
+from tests.unit.shared import finish, once
 
 FORMATS = ",".join(_writers())
 ROOT = Path(__file__).parents[3]
@@ -47,8 +46,7 @@ def reported(tmp_path_factory):
     """A folder with the golden record's report in `out`, and in `imported` the modules that writing it has imported."""
 
     def write_report(folder):
-        command = [sys.executable, "-W", "error", "-c", _REPORT, str(GOLDEN), "--out", str(folder / "out")]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        done = finish(sys.executable, "-W", "error", "-c", _REPORT, GOLDEN, "--out", folder / "out", cwd=ROOT)
         assert done.returncode == 0, done.stderr
         (folder / "imported").write_text(done.stdout.splitlines()[-1])
 

@@ -24,20 +24,11 @@ def turns(call):
 
 def lanes(model, load=0.0, state="", **speeds):
     """A measurement of each lane, of which JAX's was disturbed and has a proof in this state."""
-    return [
-        measured(
-            lane.replace("_", "-"),
-            model,
-            throughput=speed,
-            metrics={"other_load": metric(load if lane == "jax" else 0.0)},
-            parity={
-                "weights": "abc",
-                "proof": proof(lane.replace("_", "-"), state if lane == "jax" else ""),
-                "check": CHECK,
-            },
-        )
-        for lane, speed in speeds.items()
-    ]
+    for lane, speed in speeds.items():
+        name, of_jax = lane.replace("_", "-"), lane == "jax"
+        parity = {"weights": "abc", "proof": proof(name, state if of_jax else ""), "check": CHECK}
+        metrics = {"other_load": metric(load if of_jax else 0.0)}
+        yield measured(name, model, throughput=speed, metrics=metrics, parity=parity)
 
 
 RUN = [

@@ -28,6 +28,12 @@ def one_run(torch, jax, load=0.0):
     return answer
 
 
+def turns(call):
+    """Six rounds of turns, in which a call takes about so many seconds."""
+    jitters = (1.0, 1.002, 0.998, 1.001, 0.999, 1.0)
+    return tuple({"begun": float(n), "call": [call * jitter] * 4} for n, jitter in enumerate(jitters))
+
+
 def runs(*pairs):
     given = [record(measurement("torch", throughput=t), measurement("jax", throughput=j)) for t, j in pairs]
     (answer,) = answers(settings(given)[0].cases)
@@ -112,33 +118,22 @@ def test_pairs_of_processes_under_load_must_differ_by_more_than_it_explains(jax,
     assert answer.reason.endswith("at 97%; other load (30%)")
 
 
-def test_the_slower_lane_never_wins():
-    answer = one_run(300.0, 100.0)
-    assert (answer.fastest, answer.shown) == ("torch", 3.0)
-
-
-def test_six_runs_that_agree_are_clear():
-    answer = runs(*((100.0, 104.0 + n) for n in range(6)))
-    assert (answer.fastest, answer.confidence) == ("jax", "clear")
-    assert answer.reason == "6 pairs of processes: 1.04x to 1.09x at 97%"
-    assert 1.04 < answer.shown < 1.09
-
-
-def test_three_runs_that_agree_are_likely_and_say_how_sure():
-    answer = runs((100.0, 104.0), (100.0, 105.0), (100.0, 106.0))
-    assert answer.confidence == "likely"
-    assert answer.reason.endswith("at 75%")
-
-
-def test_runs_that_disagree_are_undecided_however_large_one_difference_is():
-    answer = runs((100.0, 300.0), (100.0, 99.0), (100.0, 98.0), (100.0, 97.0), (100.0, 310.0), (100.0, 98.0))
-    assert answer.confidence == "undecided"
-
-
-def test_two_runs_say_too_little():
-    answer = runs((100.0, 104.0), (100.0, 105.0))
-    assert answer.confidence == "undecided"
-    assert "says too little" in answer.reason
+@pytest.mark.parametrize(
+    ("speeds", "confidence", "said"),
+    [
+        ((104.0, 105.0, 106.0, 107.0, 108.0, 109.0), "clear", "6 pairs of processes: 1.04x to 1.09x at 97%"),
+        ((104.0, 105.0, 106.0), "likely", " at 75%"),
+        # They disagree, however large one difference is.
+        ((300.0, 99.0, 98.0, 97.0, 310.0, 98.0), "undecided", ""),
+        ((104.0, 105.0), "undecided", "says too little"),
+    ],
+)
+def test_runs_that_agree_are_the_surer_the_more_there_are(speeds, confidence, said):
+    answer = runs(*((100.0, speed) for speed in speeds))
+    assert (answer.confidence, said in answer.reason) == (confidence, True)
+    if confidence == "clear":
+        assert answer.fastest == "jax"
+        assert 1.04 < answer.shown < 1.09
 
 
 def test_processes_of_one_run_are_pairs_too():
@@ -204,9 +199,8 @@ def test_one_process_each_names_the_least_latency_and_energy_only_beyond_a_facto
 
 def lanes(batch_size=1, model="mlp", mode="inference", **throughputs):
     given = {"batch_size": batch_size, "model": model, "mode": mode}
-    (answer,) = answers(
-        cases([measured(lane.replace("_", "-"), throughput=speed, **given) for lane, speed in throughputs.items()])
-    )
+    found = [measured(lane.replace("_", "-"), throughput=speed, **given) for lane, speed in throughputs.items()]
+    (answer,) = answers(cases(found))
     return answer
 
 
@@ -351,11 +345,6 @@ def test_lanes_that_may_not_be_compared_have_no_fastest():
 
 def test_a_lane_that_another_beats_is_not_the_fastest_whatever_its_own_process_found():
     """JAX is the fastest by its own process alone; TensorFlow beats it in turns, and nothing else is decided."""
-    jitters = (1.0, 1.002, 0.998, 1.001, 0.999, 1.0)
-
-    def turns(call):
-        return tuple({"begun": float(n), "call": [call * jitter] * 4} for n, jitter in enumerate(jitters))
-
     given = [
         measured("jax", throughput=110.0, turns=turns(0.2)),
         measured("torch", throughput=105.0),
@@ -431,11 +420,8 @@ def test_processes_with_and_without_fallback_flags_are_no_replicates():
     given = [beside("torch", 100.0), beside("torch", 100.0), beside("jax", 300.0), set_to(fallback_flags="--mild")]
     (answer,) = answers(cases(given))
     assert (answer.shown, answer.confidence) == ("mixed flags", "mixed flags")
-    (doubt,) = doubts(cases(given))
-    assert doubt == (
-        "error: torch and jax did not each run with the same fallback flags in all processes in mlp, so their numbers "
-        "cannot be compared"
-    )
+    flags = "the same fallback flags in all processes in mlp, so their numbers cannot be compared"
+    assert doubts(cases(given)) == [f"error: torch and jax did not each run with {flags}"]
 
 
 def test_a_batch_that_was_halved_is_compared_with_its_like_alone():
@@ -519,13 +505,10 @@ def test_a_drift_leaves_what_is_beyond_dispute():
 
 def test_runs_of_several_commits_are_no_replicates():
     def of(*commits):
-        given = [
-            dataclasses.replace(
-                record(measurement("torch", throughput=100.0), measurement("jax", throughput=110.0 + n / 2)),
-                commit={"id": commit} if commit else {},
-            )
-            for n, commit in enumerate(commits)
-        ]
+        given = []
+        for n, commit in enumerate(commits):
+            run = record(measurement("torch", throughput=100.0), measurement("jax", throughput=110.0 + n / 2))
+            given.append(dataclasses.replace(run, commit={"id": commit} if commit else {}))
         (answer,) = answers(settings(given)[0].cases)
         return answer
 
@@ -541,9 +524,7 @@ def in_turns(batch_size=1, **ratios):
     """The answer over lanes that found 100 samples/s each, and in six rounds were so many times as fast as PyTorch."""
     found = []
     for lane, ratio in {"torch": 1.0, **ratios}.items():
-        jitters = (1.0, 1.002, 0.998, 1.001, 0.999, 1.0)
-        turns = tuple({"begun": float(n), "call": [0.1 * jitter / ratio] * 4} for n, jitter in enumerate(jitters))
-        found.append(measured(lane.replace("_", "-"), batch_size=batch_size, turns=turns))
+        found.append(measured(lane.replace("_", "-"), batch_size=batch_size, turns=turns(0.1 / ratio)))
     return answers(cases(found))
 
 
@@ -553,10 +534,10 @@ def turns_of(quantity, **ratios):
     found = []
     for lane, ratio in {"torch": 1.0, **ratios}.items():
         rounds = [{"call": [0.1 * jitter], quantity: [0.1 * ratio / jitter] * 4} for jitter in jitters]
-        turns = tuple({"begun": float(number), **own} for number, own in enumerate(rounds))
+        played = tuple({"begun": float(number), **own} for number, own in enumerate(rounds))
         alone = metric(0.3 if lane == "torch" else 0.1)
         values = {"latency_p50": alone, "host_peak_memory": alone}
-        found.append(measured(lane.replace("_", "-"), turns=turns, metrics=values))
+        found.append(measured(lane.replace("_", "-"), turns=played, metrics=values))
     (answer,) = answers(cases(found))
     return answer.least.get(quantity)
 
@@ -588,8 +569,8 @@ def test_rounds_that_do_not_count_are_named_with_the_lane_that_was_unusual(slow,
     for lane, call in {"torch": 0.2, "jax": 0.1}.items():
         calls = [call * (1 + n / 1000) for n in range(7)]
         calls[2] *= factor if lane == slow else 1.02
-        turns = tuple({"begun": float(n), "call": [each] * 4, "latency": [call] * 4} for n, each in enumerate(calls))
-        found.append(measured(lane, turns=turns))
+        played = ({"begun": float(n), "call": [each] * 4, "latency": [call] * 4} for n, each in enumerate(calls))
+        found.append(measured(lane, turns=tuple(played)))
     (answer,) = answers(cases(found))
     assert answer.weighed.ratio == pytest.approx(2, rel=0.01)
     assert answer.weighed.interval.high / answer.weighed.interval.low < 1.06
@@ -621,15 +602,12 @@ def test_no_lane_is_the_fastest_while_a_third_may_be():
 
 
 def test_rounds_that_only_one_lane_played_decide_nothing():
-    turns = tuple({"begun": float(n), "call": [0.1]} for n in range(3))
-    (answer,) = answers(cases([measured("torch", turns=turns), measured("jax", throughput=300.0)]))
+    (answer,) = answers(cases([measured("torch", turns=turns(0.1)), measured("jax", throughput=300.0)]))
     assert answer.reason.startswith("one process each")
 
 
 def test_of_lanes_that_are_equal_and_one_that_is_undecided_nothing_is_called_equal():
-    jitters = (1.0, 1.002, 0.998, 1.001, 0.999, 1.0)
-    turns = tuple({"begun": float(n), "call": [0.1 * jitter] * 4} for n, jitter in enumerate(jitters))
-    three = [measured("torch", turns=turns), measured("jax", turns=turns), measured("tensorflow", throughput=99.0)]
+    three = [*(measured(lane, turns=turns(0.1)) for lane in ("torch", "jax")), measured("tensorflow", throughput=99.0)]
     (answer,) = answers(cases(three))
     named = ("torch", "tensorflow", "jax")
     assert (answer.confidence, answer.shared, answer.ahead) == ("undecided", named, "")

@@ -103,14 +103,6 @@ def test_seeds_come_together_and_where_data_lies_does_not_matter():
 
 
 def test_nothing_is_compared_across_precision_batch_size_or_optimizer():
-    cases = settings(
-        [
-            record(
-                measurement("torch"),
-                measurement("jax", precision="bf16"),
-                measurement("jax", batch_size=8),
-                measurement("jax", optimizer="sgd"),
-            )
-        ]
-    )[0].cases
+    others = ({"precision": "bf16"}, {"batch_size": 8}, {"optimizer": "sgd"})
+    cases = settings([record(measurement("torch"), *(measurement("jax", **other) for other in others))])[0].cases
     assert [list(comparison.lanes) for comparison in comparisons(cases)] == [["torch"], ["jax"], ["jax"], ["jax"]]

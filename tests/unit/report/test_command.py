@@ -79,12 +79,13 @@ def test_the_newest_saved_run_is_the_default_and_a_newer_journal_is_named(tmp_pa
     assert "a newer run was not saved: to read it, name its journal, .benchmarks/c.jsonl" in said
 
 
-def test_a_duet_is_never_the_default_saved_or_not(tmp_path, monkeypatch):
+def test_a_duet_is_never_the_default_saved_or_not_and_nor_are_its_pairs_alone(tmp_path, monkeypatch):
     """Where no run was saved, the newest journal of one is."""
     duet = measured(throughput=9.0, duet={"base": "HEAD~1", "head": "HEAD"})
     late = "2026-11-24T10:00:00+00:00"
+    pairs = journal(started="2026-11-25T10:00:00+00:00", against={})
     runs = {"a": saved(duet, datetime=late), "b": journal(duet, started=late), "c": journal(measured(throughput=1.0))}
-    assert reported_by_default(tmp_path, monkeypatch, **runs) == "1.0"
+    assert reported_by_default(tmp_path, monkeypatch, **runs, d=pairs) == "1.0"
 
 
 def test_a_folder_of_duets_alone_holds_no_run(tmp_path, capsys):
@@ -100,13 +101,6 @@ def test_a_newer_duet_is_no_run_that_was_not_saved(tmp_path, monkeypatch):
     write(tmp_path / ".benchmarks" / "journal" / "p.jsonl", pairs)
     assert reported_by_default(tmp_path, monkeypatch, a=saved(measured(throughput=1.0)), b=duet) == "1.0"
     assert "was not saved" not in (tmp_path / "report" / "tables.md").read_text()
-
-
-def test_a_duets_pairs_alone_are_no_run(tmp_path, monkeypatch):
-    (tmp_path / ".benchmarks" / "journal").mkdir(parents=True)
-    write(tmp_path / ".benchmarks" / "journal" / "p.jsonl", journal(started="2026-11-25T10:00:00+00:00", against={}))
-    runs = {"c": journal(measured(throughput=1.0))}
-    assert reported_by_default(tmp_path, monkeypatch, **runs) == "1.0"
 
 
 @pytest.mark.parametrize(

@@ -39,23 +39,23 @@ def test_lanes_that_began_with_other_weights_are_an_error():
     )
 
 
-def test_seeds_begin_with_other_weights_by_right():
-    found = row(contents.parity(setting(parity("torch"), parity("torch", "def", seed=1), parity("jax"))))
-    assert found["weights"] == "the same (abc, def)"
-
-
-def test_one_measurement_without_a_current_proof_is_enough_to_say_so():
-    lanes = [parity("torch"), parity("jax"), parity("jax", state="stale", batch_size=2)]
-    assert row(contents.parity(setting(*lanes)))["proof"] == "torch reference, jax proved, jax stale"
-
-
-def test_a_model_without_a_proof_says_so():
-    assert row(contents.parity(setting(measured("torch", parity={}))))["proof"] == "? missing"
-
-
-def test_the_arithmetic_of_every_lane_is_named():
-    found = row(contents.parity(setting(parity("torch", arithmetic="tf32"), parity("jax"))))
-    assert found["arithmetic"] == "jax fp32, torch tf32"
+@pytest.mark.parametrize(
+    ("lanes", "column", "said"),
+    [
+        # Seeds begin with other weights by right.
+        ([parity("torch"), parity("torch", "def", seed=1), parity("jax")], "weights", "the same (abc, def)"),
+        # One measurement without a current proof is enough.
+        (
+            [*map(parity, ("torch", "jax")), parity("jax", state="stale", batch_size=2)],
+            "proof",
+            "torch reference, jax proved, jax stale",
+        ),
+        ([measured("torch", parity={})], "proof", "? missing"),
+        ([parity("torch", arithmetic="tf32"), parity("jax")], "arithmetic", "jax fp32, torch tf32"),
+    ],
+)
+def test_what_every_lane_began_with_was_proved_by_and_computes_in_is_named(lanes, column, said):
+    assert row(contents.parity(setting(*lanes)))[column] == said
 
 
 def test_sources_are_named_once_without_their_counts():

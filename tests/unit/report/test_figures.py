@@ -3,16 +3,14 @@
 import itertools
 import math
 import statistics
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from fwbench.compare.cases import baseline, cases, settings
-from fwbench.record.reading import Record
 from fwbench.report import drawings, look
 from fwbench.report.answers import answers
 from tests.unit.recorded import fitted, measured, metric
+from tests.unit.report.test_cases import record
 
 
 def drawn(*measurements):
@@ -48,8 +46,9 @@ def test_bars_are_of_the_largest_batch_and_begin_at_zero():
     assert [bar.get_height() for bar in panel.patches] == [30.0, 50.0]
     assert panel.get_ylim()[0] == 0
     assert [text.get_text() for text in panel.texts] == ["30.0", "50.0"]
-    assert "energy-bars" not in keys
-    assert "memory-bars" not in keys
+    assert not {"energy-bars", "memory-bars"} & keys.keys()
+    (panel,) = drawn(measured("torch", metrics={"energy_per_sample": metric(2.5)}))["energy-bars"].figure.axes
+    assert [bar.get_height() for bar in panel.patches] == [2.5]
 
 
 def test_a_lane_with_an_option_of_its_own_is_no_bar():
@@ -62,21 +61,14 @@ def test_a_lane_with_an_option_of_its_own_is_no_bar():
     assert [bar.get_height() for bar in panel.patches] == [9.0]
 
 
-def test_energy_has_bars_where_it_was_measured():
-    energy = {"energy_per_sample": metric(2.5)}
-    (panel,) = drawn(measured("torch", metrics=energy))["energy-bars"].figure.axes
-    assert [bar.get_height() for bar in panel.patches] == [2.5]
-
-
 def test_latency_is_the_share_of_calls_that_took_at_most_so_long():
     drawing = drawn(measured("torch", samples=(0.4, 0.1, 0.2, 0.3)))["latency-inference"]
     (panel,) = drawing.figure.axes
     (_, steps), (_, median) = lines(panel)
     assert steps == [(0.1, 0.0), (0.1, 0.25), (0.2, 0.5), (0.3, 0.75), (0.4, 1.0)]
     assert median == [(0.2, 0.5)]
-
-
-def test_every_process_has_its_own_latency_line():
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("time of a call", "share of calls")
+    # Every process has its own.
     once, again = measured(samples=(0.1, 0.2)), measured(samples=(0.3, 0.4))
     (panel,) = drawn(once, again)["latency-inference"].figure.axes
     assert len(panel.get_lines()) == 4
@@ -100,21 +92,15 @@ def test_curves_have_bands_of_one_standard_deviation_and_one_standard_error():
     assert spreads == pytest.approx([1.2909944, 0.6454972])
 
 
-def test_one_seed_has_no_band():
-    assert not drawn(fitted())["learning-curves-1"].figure.axes[0].collections
+@pytest.mark.parametrize("curves", ["learning-curves-1", "training-curves-1"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_one_seed_has_no_band_however_often_it_was_measured(curves, times):
+    assert not drawn(*[fitted(seed=0)] * times)[curves].figure.axes[0].collections
 
 
-def test_a_seed_measured_twice_is_one_replicate():
-    once = drawn(fitted(seed=0), fitted(seed=0))["training-curves-1"]
-    assert not once.figure.axes[0].collections
-
-
-def test_each_model_and_data_has_its_curves():
+def test_each_model_data_and_precision_has_its_curves():
     keys = drawn(fitted(), fitted(data="mnist"), fitted(model="cnn"))
     assert {"training-curves-1", "training-curves-2", "training-curves-3"} <= keys.keys()
-
-
-def test_each_precision_has_its_curves():
     found = drawn(fitted(), fitted(precision="bf16"))
     assert [found[f"training-curves-{number}"].title for number in (1, 2)] == [
         "Training curves: mlp on digits",
@@ -170,17 +156,11 @@ def test_every_figure_has_words_for_who_cannot_see_it():
 
 def runs(*pairs, **fields):
     """Runs of two lanes at these throughputs, as replicates."""
-    given = [
-        Record(
-            Path("x.json"),
-            datetime.now(UTC),
-            measurements=tuple(
-                measured(lane, throughput=speed, stages={"latency": number + speed}, **fields)
-                for lane, speed in zip(("torch", "jax"), pair, strict=True)
-            ),
-        )
-        for number, pair in enumerate(pairs)
-    ]
+
+    def lane(name, number, speed):
+        return measured(name, throughput=speed, stages={"latency": number + speed}, **fields)
+
+    given = [record(lane("torch", n, torch), lane("jax", n, jax)) for n, (torch, jax) in enumerate(pairs)]
     return settings(given)[0].cases
 
 
@@ -219,12 +199,8 @@ def test_the_figures_are_relative_to_the_lane_that_was_asked_for():
     found = cases([measured("torch", throughput=50.0), measured("jax"), measured("torch-compile", metrics=compiled)])
     drawn_ = {drawing.key: drawing for drawing in drawings.draw(found, "jax")}
     assert drawn_["ratios"].title == "Every lane against JAX (jit)"
-    assert [text.get_text() for text in drawn_["ratios"].figure.axes[0].texts] == [
-        "inference",
-        "mlp b1",
-        "0.50x (n=1)",
-        "1.00x (n=1)",
-    ]
+    *_, torch, compiled = drawn_["ratios"].figure.axes[0].texts
+    assert (torch.get_text(), compiled.get_text()) == ("0.50x (n=1)", "1.00x (n=1)")
     assert "JAX (jit)" in drawn_["break-even"].caption
 
 
@@ -280,14 +256,12 @@ def test_throughput_and_energy_stand_against_latency():
 
 
 def test_a_lanes_options_are_lines_of_their_own_against_latency():
-    given = [
-        measured(
-            lane, batch_size=size, call=call, throughput=size * speed, metrics={"latency_p50": metric(size / speed)}
-        )
-        for lane, call, speed in (("torch", "program", 10.0), ("jax", "program", 20.0), ("jax", "module", 16.0))
-        for size in (1, 8)
-    ]
-    (panel,) = drawn(*given)["throughput-latency"].figure.axes
+    def one(size, lane, speed, call="program"):
+        p50 = {"latency_p50": metric(size / speed)}
+        return measured(lane, batch_size=size, call=call, throughput=size * speed, metrics=p50)
+
+    lanes = ("torch", 10.0), ("jax", 20.0), ("jax", 16.0, "module")
+    (panel,) = drawn(*(one(size, *lane) for lane in lanes for size in (1, 8)))["throughput-latency"].figure.axes
     assert lines(panel) == [
         (TORCH, [(0.1, 10.0), (0.8, 80.0)]),
         (JAX, [(0.05, 20.0), (0.4, 160.0)]),
@@ -320,32 +294,26 @@ def test_bars_say_what_is_undecided_and_disturbed():
     assert {line.get_fillstyle() for line in latency.get_lines() if line.get_marker() == "o"} == {"none"}
 
 
-def test_latency_panels_have_titles_on_their_axes():
-    (panel,) = drawn(measured())["latency-inference"].figure.axes
-    assert (panel.get_xlabel(), panel.get_ylabel()) == ("time of a call", "share of calls")
+def breaking_even(torch, jax):
+    """The panel of PyTorch at this speed and of JAX, which compiles for 2 s, at these speeds at batch 1, 2, 4 and 8."""
+    compiled, sizes = {"compile_time": metric(2.0)}, (1, 2, 4, 8)
+    given = [measured("torch", batch_size=size, throughput=torch) for size in sizes]
+    given += [
+        measured("jax", batch_size=size, throughput=speed, metrics=compiled)
+        for size, speed in zip(sizes, jax, strict=True)
+    ]
+    (panel,) = drawn(*given)["break-even"].figure.axes
+    return panel
 
 
 def test_marks_of_what_is_undecided_are_pale():
-    given = [
-        measured(
-            lane, batch_size=size, throughput=speed, metrics={"compile_time": metric(2.0)} if lane == "jax" else {}
-        )
-        for size, jax in ((1, 110.0), (2, 300.0), (4, 90.0), (8, 30.0))
-        for lane, speed in (("torch", 100.0), ("jax", jax))
-    ]
-    (panel,) = drawn(*given)["break-even"].figure.axes
+    panel = breaking_even(100.0, [110.0, 300.0, 90.0, 30.0])
     marks = [(line.get_fillstyle(), line.get_alpha()) for line in panel.get_lines()]
     assert sorted(marks) == [("full", 0.4), ("full", 1.0), ("none", 0.4), ("none", 1.0)]
 
 
 def test_marks_of_what_never_pays_off_do_not_cover_each_other():
-    compiled = {"compile_time": metric(2.0)}
-    given = [
-        measured(lane, batch_size=size, throughput=speed, metrics=compiled if lane == "jax" else {})
-        for size in (1, 2, 4, 8)
-        for lane, speed in (("torch", 200.0), ("jax", 100.0))
-    ]
-    (panel,) = drawn(*given)["break-even"].figure.axes
+    panel = breaking_even(200.0, [100.0] * 4)
     heights = [line.get_ydata()[0] for line in panel.get_lines() if line.get_fillstyle() == "none"]
     assert len(set(heights)) == 4
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fwbench.commands.cli import main
-from fwbench.compare.cases import baseline, cases
+from fwbench.compare.cases import baseline, cases, title
 from fwbench.report import calls
 from fwbench.report.answers import answers, headline
 from fwbench.report.ratios import ratios, sentences
@@ -49,17 +49,8 @@ def test_every_table_is_relative_to_the_lane_that_was_asked_for(tmp_path, asked,
     assert ratio.items() <= against.items()
     assert lane not in {row["lane"] for row in found["break-even"].dicts()}
     (summary,) = found["summary"].dicts()
-    assert [name for name in summary if name.endswith("speed-up")] == [
-        f"{title} speed-up"
-        for title in (
-            "PyTorch (eager)",
-            "PyTorch (torch.compile)",
-            "JAX (jit)",
-            "TensorFlow (tf.function)",
-            "TensorFlow (XLA)",
-        )
-        if title != {"jax": "JAX (jit)", "torch": "PyTorch (eager)"}[lane]
-    ]
+    others = [f"{title(each)} speed-up" for each in FIVE if each != lane]
+    assert [name for name in summary if name.endswith("speed-up")] == others
     text = parsing.unescaped((tmp_path / "out" / "tables.md").read_text())
     assert ("JAX (jit)" if asked else "PyTorch (eager)") in text.partition("### Every lane against ")[2][:20]
 

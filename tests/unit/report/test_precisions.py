@@ -50,9 +50,8 @@ def test_of_training_the_gradients_error_is_compared_and_what_is_missing_has_its
     given = [row("torch", "fp32", 100.0, **step, loss_error=1e-7, gradient_error=1e-6), low]
     (price,) = prices(cases(given))
     assert str(price).endswith("4,000 times the error")
-    without = dataclasses.replace(
-        low, metrics={**low.metrics, "gradient_error": unavailable("float64", "it is random")}
-    )
+    random = {"gradient_error": unavailable("float64", "it is random")}
+    without = dataclasses.replace(low, metrics={**low.metrics, **random})
     (price,) = prices(cases([given[0], without]))
     assert "error" not in str(price)
     assert table([price]).missing == ("no gradient error: it is random",)

@@ -1,5 +1,6 @@
 """The process boundary, with real processes and a framework that does nothing."""
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import types
 import venv
 from importlib import metadata
@@ -32,7 +32,8 @@ from fwbench.worker.process.server import serve
 from fwbench.worker.ranks.star import JOB
 from tests.tensorflow import needs_tensorflow
 from tests.unit.fakes import NO_PROJECT
-from tests.unit.processes import grandchildren
+from tests.unit.processes import gone, grandchildren
+from tests.unit.shared import finish
 
 EMPTY = Workload("noop", "noop")
 FIXED = Workload("noop", "noop", mode="fixed")
@@ -45,17 +46,15 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and
 
 @pytest.fixture(scope="module")
 def workers():
-    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
-    yield workers
-    workers.close()
+    with contextlib.closing(Workers(machine(), "cpu", {}, NO_PROJECT)) as workers:
+        yield workers
 
 
 @pytest.fixture
 def own_workers():
     """Whose server has not started yet, so that it starts under the test's own environment."""
-    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
-    yield workers
-    workers.close()
+    with contextlib.closing(Workers(machine(), "cpu", {}, NO_PROJECT)) as workers:
+        yield workers
 
 
 @pytest.fixture
@@ -74,17 +73,6 @@ def endless(protocol):
 
 def ignore(stage):
     pass
-
-
-def gone(pid):
-    """Whether the process ends within a few seconds."""
-    for _ in range(500):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_a_measurement_comes_back_whole(workers, protocol):
@@ -164,7 +152,7 @@ def test_a_worker_that_does_not_come_back_is_killed_at_the_deadline(workers, end
     measurement = workers.measure(FIXED, late, lambda stage: pids.extend(grandchildren(os.getpid())))
     assert (measurement.failure.kind, measurement.failure.stage) == ("timed_out", "latency")
     assert "0.5 s" in measurement.failure.message
-    assert gone(pids[0])
+    assert gone(pids)
     assert workers.measure(EMPTY, protocol, ignore).failure is None
 
 
@@ -178,32 +166,25 @@ def test_an_interrupted_client_leaves_no_worker(workers, endless):
 
     with pytest.raises(KeyboardInterrupt):
         workers.measure(FIXED, endless, interrupt)
-    assert gone(pids[0])
+    assert gone(pids)
+
+
+FOR_EVER = """
+protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
+workload = Workload("noop", "noop", mode="fixed")
+workers = Workers(machine(), "cpu", {}, Project(Path(), ()))
+workers.measure(workload, protocol, lambda stage: print(stage, flush=True))
+"""
 
 
 def test_a_killed_client_leaves_no_worker():
-    script = textwrap.dedent(
-        """
-        import dataclasses
-        from pathlib import Path
-        from fwbench.machine import machine
-        from fwbench.models.project import Project
-        from fwbench.suite.profiles import PROFILES
-        from fwbench.worker.client.workers import Workers
-        from fwbench.record.workload import Workload
-        protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
-        workload = Workload("noop", "noop", mode="fixed")
-        workers = Workers(machine(), "cpu", {}, Project(Path(), ()))
-        workers.measure(workload, protocol, lambda stage: print(stage, flush=True))
-        """
-    )
-    client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    client = subprocess.Popen([sys.executable, "-c", f"{BEGIN}{FOR_EVER}"], stdout=subprocess.PIPE, text=True)
     while client.stdout.readline() != "latency\n":
         pass
     (pid,) = grandchildren(client.pid)
     client.kill()
     client.communicate()
-    assert gone(pid)
+    assert gone([pid])
 
 
 def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_words(protocol, tmp_path):
@@ -239,7 +220,7 @@ def test_what_a_library_prints_stays_out_of_the_messages():
         send({"message": 1})
         """
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = finish(sys.executable, "-c", script, check=True)
     assert done.stdout == '\n{"message": 1}\n'
     assert "echoed" in done.stderr
 
@@ -262,13 +243,8 @@ def test_the_server_has_one_thread_when_it_forks(lanes):
         "    frameworks.load(sys.argv[1]).preload(lane)\n"
         "    print(len(os.listdir('/proc/self/task')))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", check, LANES[lanes[0]].adapter, *lanes],
-        env=environment(os.environ, 2, "cpu", LANES[lanes[-1]]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    variables = environment(os.environ, 2, "cpu", LANES[lanes[-1]])
+    done = finish(sys.executable, "-c", check, LANES[lanes[0]].adapter, *lanes, env=variables, check=True)
     assert done.stdout.split() == ["1"] * len(lanes)
 
 
@@ -502,34 +478,29 @@ def installed(tmp_path):
     return site
 
 
-MEASURED_BY = """
-import sys
+BEGIN = """
+import dataclasses, sys, tempfile
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+if sys.argv[1:]:
+    sys.path.insert(0, sys.argv[1])
 from fwbench.machine import machine
+from fwbench.models import CATALOG
 from fwbench.models.project import Project
+from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.workers import Workers
-from fwbench.record.workload import Workload
+from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.sides import sides
+"""
+MEASURED_BY = """
 workers = Workers(machine(), "cpu", {"noop": sys.executable}, Project(Path(), ()))
 found = workers.measure(Workload("noop", "noop"), PROFILES["quick"], lambda _: None)
 workers.close()
 """
 COMPARED_BY = """
-import sys, tempfile
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from fwbench.compare.criteria import Threshold
-from fwbench.compare.duet import compare
-from fwbench.worker.turns.pairs import Pairs
-from fwbench.models import CATALOG
-from fwbench.models.project import Project
-from fwbench.worker.turns.sides import sides
-from fwbench.machine import machine
-from fwbench.record.workload import Workload
-fixed, limits = Workload("noop", "noop", mode="fixed"), {"latency": Threshold(1e3)}
+fixed = Workload("noop", "noop", mode="fixed")
 with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
-    compared = compare({fixed: limits}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play)[fixed]
+    pair = Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play([fixed])[fixed]
 """
 
 
@@ -537,16 +508,14 @@ with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
     ("script", "versions"),
     [
         (MEASURED_BY, "[found.versions]"),
-        (COMPARED_BY, "[compared.described[side]['versions'] for side in ('base', 'head')]"),
+        (COMPARED_BY, "[pair.described[side]['versions'] for side in ('base', 'head')]"),
     ],
     ids=["workers", "duet"],
 )
 def test_an_interpreter_has_its_own_libraries_and_not_those_beside_fwbench(installed, script, versions):
     """Else an upgrade would be compared with itself."""
-    told = f"{script}\nimport json; print(json.dumps([v['numpy'] for v in {versions}]))"
-    done = subprocess.run(
-        [sys.executable, "-c", told, installed], cwd=installed.parent, capture_output=True, text=True, check=True
-    )
+    told = f"{BEGIN}{script}\nimport json; print(json.dumps([v['numpy'] for v in {versions}]))"
+    done = finish(sys.executable, "-c", told, installed, cwd=installed.parent, check=True)
     assert set(json.loads(done.stdout)) == {metadata.version("numpy")}
 
 
@@ -567,12 +536,7 @@ def test_a_script_and_what_it_spawns_have_the_same_fwbench(installed, tmp_path):
         )
     )
     (installed / "fwbench" / "mark.py").write_text("def tell():\n    print(__file__)\n")
-    done = subprocess.run(
-        command(sys.executable, script, "one", "two", package=installed / "fwbench"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = finish(*command(sys.executable, script, "one", "two", package=installed / "fwbench"), check=True)
     mark = installed / "fwbench" / "mark.py"
     assert done.stdout.splitlines() == [f"{mark} one two", f"{mark}"]
 
@@ -582,7 +546,7 @@ def test_a_process_does_not_look_for_garbage_at_its_end(tmp_path):
     script.write_text(
         "import atexit, gc\natexit.register(lambda: print(len(gc.get_objects()) < gc.get_freeze_count()))\n"
     )
-    done = subprocess.run(command(sys.executable, script), capture_output=True, text=True, check=True)
+    done = finish(*command(sys.executable, script), check=True)
     assert done.stdout == "True\n"
 
 
@@ -611,7 +575,7 @@ def test_a_module_that_this_fwbench_has_not_is_not_another_ones(tmp_path):
             """
         )
     )
-    done = subprocess.run(command(sys.executable, script, package=package), capture_output=True, text=True)
+    done = finish(*command(sys.executable, script, package=package))
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'fwbench.frameworks'"
 
 
@@ -659,8 +623,7 @@ def test_what_a_call_frees_the_next_one_takes_without_a_page_fault(untuned):
     )
 
     def faults(variables):
-        done = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, check=True)
-        return [int(line) for line in done.stdout.split()]
+        return [int(line) for line in finish(sys.executable, "-c", script, env=variables, check=True).stdout.split()]
 
     # The 100 MiB alone have 25600 pages.
     assert max(faults(environment(os.environ, 1, "cpu", LANES["noop"]))) < 1000

@@ -410,14 +410,8 @@ def test_ranks_that_somebody_has_started_write_one_record(by_hand, tmp_path):
         (["lane=torch", "model=mlp", "batch=8"], {}, "there is no field 'batch': the nearest is 'batch_size'."),
         (["lane=torch"], {}, "a workload needs a model: give model=NAME."),
         (["lane=troch", "model=mlp"], {}, "unknown lane 'troch': the nearest is 'torch'."),
-        (["lane=torch", "model=mlp", "mode=train"], {}, "unknown mode 'train': the nearest is 'train_step'."),
         (["lane=torch", "model=mlp", "batch_size=x"], {}, "batch_size=x is not a whole number of at least 1."),
-        (["lane=torch", "model=mlp", "remat=1"], {}, "remat=1 is not true or false."),
-        (
-            ["lane=torch", "model=mlp", "batch_size=3", "devices=2"],
-            {},
-            "a batch of 3 cannot be cut into 2 equal parts.",
-        ),
+        (["lane=torch", "model=mlp", "batch_size=3", "devices=2"], {}, "a batch of 3 cannot be cut into 2 equal parts"),
         (["lane=torch", "model=mlp", "batch_size=2", "devices=2"], {}, "devices=2 needs as many ranks, and this proc"),
         (["lane=torch", "model=mlp", "batch_size=8", "devices=2"], TORCHRUN, "torchrun started 4 ranks, and devices=2"),
         (["lane=torch", "model=mlp"], {**TORCHRUN, "RANK": ""}, "torchrun sets RANK to '', which is no rank's number"),
@@ -451,19 +445,8 @@ def test_ranks_that_a_launcher_has_started_share_no_facts(monkeypatch):
 
 
 def speeds(devices, batch_size, *rates, **fields):
-    return [
-        recorded.measured(
-            "torch",
-            "mlp",
-            "train_step",
-            batch_size,
-            throughput=rate,
-            devices=devices,
-            settings={"cpus": [0, 1]},
-            **fields,
-        )
-        for rate in rates
-    ]
+    given = {"devices": devices, "settings": {"cpus": [0, 1]}, **fields}
+    return [recorded.measured("torch", "mlp", "train_step", batch_size, throughput=rate, **given) for rate in rates]
 
 
 def scaling_of(*runs):

@@ -87,11 +87,17 @@ def test_a_turn_on_a_gpu_has_as_full_a_queue_as_the_throughput_pass(tmp_path):
     assert [queue_depth(latency, window) for latency in (0.013, 0.048, 0.2)] == [39, 11, 3]
 
 
+@pytest.fixture
+def environments(monkeypatch):
+    """The variables of each server that is started, in order."""
+    found = []
+    monkeypatch.setattr(server, "Channel", lambda command, variables: found.append(variables))
+    return found
+
+
 @pytest.mark.parametrize(("device", "shared"), [("cpu", True), ("gpu", False)])
-def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, device, shared):
+def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, environments, device, shared):
     """On a GPU compilers choose by measuring; no side ever sees the other's choice, or the user's caches."""
-    environments = []
-    monkeypatch.setattr(server, "Channel", lambda command, variables: environments.append(variables))
     sides = [Side(name, name, tmp_path, tmp_path / f"caches-{name}", tmp_path) for name in ("base", "head")]
     pairs = Pairs(*sides, CATALOG, machine(), device, 60.0)
     for lane in ("torch", "jax"):
@@ -107,10 +113,8 @@ def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, devi
     assert {variables["JAX_ENABLE_COMPILATION_CACHE"] for variables in environments} == {str(shared).lower()}
 
 
-def test_lanes_that_take_turns_on_a_gpu_load_what_was_compiled_before(tmp_path, monkeypatch):
+def test_lanes_that_take_turns_on_a_gpu_load_what_was_compiled_before(tmp_path, environments):
     """The first process of each program may have been the one that measured it: a round costs no compiling."""
-    environments = []
-    monkeypatch.setattr(server, "Channel", lambda command, variables: environments.append(variables))
     side, workload = Side("here", "this run", tmp_path, tmp_path / "caches", tmp_path), Workload("", "mlp")
     for seat in Lanes(side, {workload: ["jax"]}, CATALOG, machine(), "gpu", 60.0).seats(workload):
         partner.Partner(seat, machine(), "gpu", 60.0, {})
@@ -118,32 +122,21 @@ def test_lanes_that_take_turns_on_a_gpu_load_what_was_compiled_before(tmp_path, 
     assert environments[0]["JAX_ENABLE_COMPILATION_CACHE"] == "true"
 
 
-def test_a_cold_seat_has_caches_of_its_own_which_it_empties(tmp_path, monkeypatch):
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_cold_seat_has_caches_of_its_own_which_it_empties_and_a_warm_ones_compilers_use_theirs(
+    tmp_path, environments, cold, warm
+):
     """Compilers neither find there what a side has compiled before, nor write what they would not for a user."""
-    environments = []
-    monkeypatch.setattr(server, "Channel", lambda command, variables: environments.append(variables))
     side = Side("base", "base", tmp_path, tmp_path / "caches", tmp_path)
-    for cold in (True, False):
-        seated = partner.Partner(partner.Seat("base", side, LANES["jax"], (), cold), machine(), "cpu", 60.0, {})
-        caches = Path(environments[-1]["JAX_COMPILATION_CACHE_DIR"])
-        assert caches.is_relative_to(tmp_path / "caches") != cold
-        assert environments[-1]["JAX_ENABLE_COMPILATION_CACHE"] == ("false" if cold else "true")
-        caches.mkdir(parents=True)
-        (caches / "program").write_text("")
-        seated.cool()
-        assert caches.exists() != cold
-
-
-def test_the_compilers_of_a_warm_seat_use_their_caches(tmp_path, monkeypatch):
-    """Also where these are emptied before each workload."""
-    environments = []
-    monkeypatch.setattr(server, "Channel", lambda command, variables: environments.append(variables))
-    side = Side("base", "base", tmp_path, tmp_path / "caches", tmp_path)
-    for cold in (True, False):
-        partner.Partner(partner.Seat("base", side, LANES["jax"], (), cold, True), machine(), "cpu", 60.0, {})
-        caches = Path(environments[-1]["JAX_COMPILATION_CACHE_DIR"])
-        assert caches.is_relative_to(tmp_path / "caches") != cold
-        assert environments[-1]["JAX_ENABLE_COMPILATION_CACHE"] == "true"
+    seated = partner.Partner(partner.Seat("base", side, LANES["jax"], (), cold, warm), machine(), "cpu", 60.0, {})
+    caches = Path(environments[-1]["JAX_COMPILATION_CACHE_DIR"])
+    assert caches.is_relative_to(tmp_path / "caches") != cold
+    assert environments[-1]["JAX_ENABLE_COMPILATION_CACHE"] == ("false" if cold and not warm else "true")
+    caches.mkdir(parents=True)
+    (caches / "program").write_text("")
+    seated.cool()
+    assert caches.exists() != cold
 
 
 FIXED = Workload("noop", "noop", mode="fixed")

@@ -14,6 +14,7 @@ from fwbench.errors import UserError
 from fwbench.models.importing import INSTALLED
 from fwbench.worker.turns import releases, sides
 from fwbench.worker.turns.releases import between, environment
+from tests.unit.shared import finish
 
 
 def wheel(folder, name, version, needs=(), extras=(), urls=(), lane=False):
@@ -81,9 +82,8 @@ def install(python, *requirements):
 
 def has(python, name, variables=None):
     """The version that an interpreter imports."""
-    command = [python, "-c", f"import {name}; print({name}.VERSION)"]
-    environment = {**os.environ, **(variables or {})}
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
+    code, environment = f"import {name}; print({name}.VERSION)", {**os.environ, **(variables or {})}
+    return finish(python, "-c", code, check=True, env=environment).stdout.strip()
 
 
 def test_releases_are_those_that_can_be_had(below):
@@ -140,7 +140,7 @@ def test_what_is_below_counts_as_installed_and_not_as_the_users_own(below):
     """Proofs, records and choices tell both by their folders; a user's own sources are all read and parsed."""
     code = "import alone, framework; print(alone.__file__); print(framework.__file__)"
     made = environment("framework", "2.0", below)
-    printed = subprocess.run([made.python, "-c", code], capture_output=True, text=True, check=True).stdout
+    printed = finish(made.python, "-c", code, check=True).stdout
     assert [bool(INSTALLED & {*Path(place).parts}) for place in printed.split()] == [True, True]
 
 
@@ -195,18 +195,12 @@ def test_what_is_replaced_cannot_be_imported_from_below(below, tmp_path):
     with next(site.glob("framework-*/RECORD")).open("a") as record:
         record.write("framework_plugin/__init__.py,,\nshared/of_framework.py,,\n")
     python = environment("framework", "2.0", below).python
-    command = [python, "-c", "import shared.other; import framework_plugin"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = finish(python, "-c", "import shared.other; import framework_plugin")
     assert "No module named 'framework_plugin'" in done.stderr
-    listed = [python, "-c", "import shared.of_framework"]
-    assert subprocess.run(listed, capture_output=True, check=False).returncode == 1
+    assert finish(python, "-c", "import shared.of_framework").returncode == 1
     assert {each.name for each in (site / "shared").iterdir()} >= {"of_framework.py", "other.py"}
-    versions = [
-        python,
-        "-c",
-        "import importlib.metadata as m; print([d.version for d in m.distributions() if d.name=='framework'])",
-    ]
-    assert subprocess.run(versions, capture_output=True, text=True, check=True).stdout == "['2.0']\n"
+    code = "import importlib.metadata as m; print([d.version for d in m.distributions() if d.name=='framework'])"
+    assert finish(python, "-c", code, check=True).stdout == "['2.0']\n"
 
 
 def test_an_environment_is_made_once(below, monkeypatch):

@@ -43,10 +43,10 @@ class SlowPartner(ScriptedPartner):
 def played(monkeypatch):
     """Plays so many pairs of a script, and returns them."""
 
-    def play(script, times, *workloads, sides=ALIKE, device="cpu"):
+    def play(script, times, *workloads, sides=ALIKE, device="cpu", swapped=True, cold=()):
         monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
-        with Servers() as servers:
-            pairs = Pairs(*sides, CATALOG, machine(), device, 60.0, seed=0, servers=servers)
+        with Servers(swapped=swapped) as servers:
+            pairs = Pairs(*sides, CATALOG, machine(), device, 60.0, seed=0, cold=cold, servers=servers)
             rounds = [pairs.play(workloads or (ONE,)) for _ in range(times)]
         closed = [message for _, message in script.log].count("closed")
         assert closed == sum(script.servers.values())
@@ -128,54 +128,39 @@ def test_processes_that_do_not_fit_on_a_gpu_together_take_their_turns_one_after_
         assert script.servers["base"] + script.servers["head"] == 3 * 2
 
 
-def test_lanes_keep_their_own_servers_and_share_them_by_lot_where_they_may(monkeypatch):
+SIDES = BASE, dataclasses.replace(HEAD, python="/opt/python")
+
+
+@pytest.mark.parametrize(("sides", "kept"), [(SIDES, True), (SIDES, False), (ALIKE, True)])
+def test_lanes_keep_their_own_servers_and_share_them_by_lot_where_they_may(played, sides, kept):
     script = Script(same)
-    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
-    sides = BASE, dataclasses.replace(HEAD, python="/opt/python")
-    for seats, kept in ((sides, True), (sides, False), (ALIKE, True)):
-        script.servers.clear()
-        with Servers(swapped=not kept) as servers:
-            pairs = Pairs(*seats, CATALOG, machine(), "cpu", 60.0, seed=0, servers=servers)
-            rounds = [pairs.play((ONE,))[ONE] for _ in range(OWN)]
-        assert not [each for each in rounds if isinstance(each, Fault)]
-        assert sum(script.servers.values()) == (2 if kept else 2 * OWN)
+    rounds = played(script, OWN, sides=sides, swapped=not kept)
+    assert not [each for each in rounds if isinstance(each[ONE], Fault)]
+    assert sum(script.servers.values()) == (2 if kept else 2 * OWN)
 
 
-def test_a_workload_whose_compiling_is_timed_has_servers_of_its_own(monkeypatch):
+@pytest.mark.parametrize(("workloads", "servers"), [([ONE], 2), ([ONE, TWO], 4)])
+def test_a_workload_whose_compiling_is_timed_has_servers_of_its_own(played, workloads, servers):
     """Kept from round to round, and emptied before each."""
     script = Script(same)
-    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
-    with Servers() as servers:
-        pairs = Pairs(*ALIKE, CATALOG, machine(), "cpu", 60.0, seed=0, cold=[ONE], servers=servers)
-        for _ in range(3):
-            pairs.play((ONE,))
-        assert sum(script.servers.values()) == 2
-        pairs.play((TWO,))
-        assert sum(script.servers.values()) == 4
+    played(script, 3, *workloads, cold=[ONE])
+    assert sum(script.servers.values()) == servers
     assert [message for _, message in script.log].count("cool") == 2 * 3
 
 
-def test_which_side_compiles_first_is_drawn_for_each_pair(monkeypatch):
+def test_which_side_compiles_first_is_drawn_for_each_pair(played):
     """Of the same servers, too."""
     script = Script(same)
-    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
-    with Servers() as servers:
-        pairs = Pairs(*ALIKE, CATALOG, machine(), "cpu", 60.0, seed=0, cold=[ONE], servers=servers)
-        for _ in range(3 * ROUNDS):
-            pairs.play((ONE,))
+    played(script, 3 * ROUNDS, cold=[ONE])
     first = [side for side, message in script.log if message == "cool"][::2]
     served_again = [side for number, side in enumerate(first) if number % ROUNDS]
     assert 2 <= served_again.count("base") <= 7
 
 
-def test_lanes_whose_servers_cannot_swap_seats_have_others_after_two_rounds(monkeypatch):
+def test_lanes_whose_servers_cannot_swap_seats_have_others_after_two_rounds(played):
     """One set had a speed of its own, which four rounds in a row agreed on."""
     script = Script(same)
-    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
-    with Servers(swapped=False) as servers:
-        pairs = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0, servers=servers)
-        for _ in range(2 * OWN):
-            pairs.play((ONE,))
+    played(script, 2 * OWN, sides=(BASE, HEAD), swapped=False)
     assert script.servers == {"base": 2, "head": 2}
 
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -11,13 +10,7 @@ from fwbench.errors import UserError
 from fwbench.models.project import Project
 from fwbench.worker.turns import sides as module
 from fwbench.worker.turns.sides import find, sides
-
-
-def git(folder, *arguments):
-    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-    done = subprocess.run(["git", *identity, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
+from tests.unit.shared import git
 
 PLACES = ("fwbench", "libraries/ours/fwbench")
 
