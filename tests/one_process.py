@@ -6,6 +6,7 @@ The conftest.py of each of the two folders with such tests imports all of it. On
 import functools
 import gc
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,12 +28,15 @@ if machine().device == "cpu":
         os.environ.setdefault(variable, OWN["jax"].variables(1, "cpu")[variable])
 
 
-@pytest.fixture
-def quickly_compiled() -> Iterator[None]:
-    """Let XLA optimise little, for tests that check what a program computes and run it only a few times."""
+@pytest.fixture(autouse=True)
+def quickly_compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let XLA optimise little: tests check what a program computes, and run it only a few times.
+
+    The marker `optimised` keeps what is measured as it is measured.
+    """
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_disable_most_optimizations", not request.node.get_closest_marker("optimised"))
     yield
     jax.config.update("jax_disable_most_optimizations", False)
 
@@ -80,11 +84,16 @@ def freed() -> Iterator[None]:
     free_programs()
 
 
+# Bytes of memory. A smaller process keeps what it has compiled: other tests run the same operators.
+_LARGE = 2 << 30
+
+
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left() -> Iterator[None]:
-    """Free the programs of a test module at its end."""
+    """Free the programs of a test module at its end, once the process has been large."""
     yield
-    free_programs()
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > _LARGE:
+        free_programs()
 
 
 # Cached, so that it runs once, though the fixtures of two folders call it.

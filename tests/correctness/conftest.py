@@ -5,6 +5,7 @@ No framework is imported before tests are collected: a process that only hands o
 
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +65,26 @@ def own_x64():
     before = jax.config.jax_enable_x64
     yield
     jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a user's own project, in which modules of networks are looked for."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def pair(project: Path) -> Callable[..., object]:
+    """Writes two networks named `Net` to the project, and returns the model that names them."""
+    import fwbench
+    from fwbench.models.model import LOSSES
+    from tests.correctness.planted import written
+
+    def write(torch: str, port: str, framework: str = "jax", loss: str = "cross_entropy", **fields: object) -> object:
+        networks = {name: written(source, project) for name, source in (("torch", torch), (framework, port))}
+        losses = loss if loss in LOSSES else {name: path.replace(":Net", f":{loss}") for name, path in networks.items()}
+        return fwbench.Model("twins", **{"inputs": fwbench.image(9, 8, 3), "loss": losses, **fields, **networks})
+
+    return write

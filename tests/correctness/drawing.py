@@ -96,11 +96,9 @@ WAYS = {
             "vmap": in_vmap,
         },
         {
-            "0.12": lambda x, rngs: masked(x, rngs.dropout(), 0.12),
             "0.1001": lambda x, rngs: masked(x, rngs.dropout(), 0.1001),
             "not scaled": lambda x, rngs: masked(x, rngs.dropout(), scale=1),
             "rows": lambda x, rngs: masked(x, rngs.dropout(), shape=(len(x), 1)),
-            "columns": lambda x, rngs: masked(x, rngs.dropout(), shape=(1, WIDTH)),
             "one key for all samples": lambda x, rngs: jax.vmap(masked, (0, None))(x, rngs.dropout()),
             "constant": lambda x, rngs: masked(x, jax.random.key(0)),
         },
@@ -110,7 +108,6 @@ WAYS = {
         {"bernoulli": lambda x, rngs: x + masked(jnp.sin(x), rngs.dropout())},
         {
             "of the sum": lambda x, rngs: masked(x + jnp.sin(x), rngs.dropout()),
-            "of the stem": lambda x, rngs: masked(x, rngs.dropout()) + jnp.sin(x),
         },
     ),
     "depth": (

@@ -10,14 +10,12 @@ from fwbench.models.inputs import Input
 class Twins:
     """A network in PyTorch and its right port, as source files with a class `Net`."""
 
-    kind: str
     inputs: Input
     torch: str
     jax: str
 
 
 CONVOLUTIONAL = Twins(
-    "Flax NNX",
     fwbench.image(8, 8, 3),
     """
 from torch import nn
@@ -71,7 +69,6 @@ class Net(nnx.Module):
 )
 
 CAUSAL = Twins(
-    "Flax NNX",
     fwbench.tokens(6, vocabulary=32),
     """
 import numpy as np
@@ -150,7 +147,6 @@ class Net(nnx.Module):
 )
 
 ROTARY = Twins(
-    "Flax Linen",
     fwbench.normal(6, 16),
     """
 import torch
@@ -215,7 +211,6 @@ class Net(nn.Module):
 )
 
 PADDED = Twins(
-    "Equinox",
     # Token 0 is padding.
     fwbench.tokens(6, vocabulary=4),
     """
@@ -272,7 +267,6 @@ class Net(eqx.Module):
 )
 
 GATED = Twins(
-    "Flax NNX",
     fwbench.normal(6, 8),
     """
 from torch import nn
@@ -309,7 +303,6 @@ class Net(nnx.Module):
 )
 
 NORMS = Twins(
-    "Flax NNX",
     fwbench.normal(6, 8),
     """
 import torch

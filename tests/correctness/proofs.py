@@ -26,12 +26,22 @@ def over(cases):
     return pytest.mark.parametrize("proof", parameters, indirect=True)
 
 
+def first_of_each(cases, kind):
+    """Cases as parameters of a test: the first of each kind, and among the slow tests the others, which repeat it."""
+    seen = set()
+    return [
+        pytest.param(*case, marks=pytest.mark.slow if kind(*case) in seen or seen.add(kind(*case)) else ())
+        for case in cases
+    ]
+
+
+def by_size(models):
+    """Models as parameters of a test. Those of more than a million weights take seconds."""
+    return [pytest.param(name, marks=pytest.mark.slow if CATALOG[name].parameters > 1e6 else ()) for name in models]
+
+
 # What every run proves again, proofs on record or not. The others' gradients take gigabytes or a minute in float64.
-SMALL = [
-    pytest.param(name, marks=pytest.mark.slow if CATALOG[name].parameters > 1e6 else ())
-    for name in MODELS
-    if CATALOG[name].parameters < 4e6
-]
+SMALL = by_size(name for name in MODELS if CATALOG[name].parameters < 4e6)
 
 FRAMEWORKS = ("jax", "tensorflow")
 EVERY = [(name, framework, mode) for name in MODELS for framework in FRAMEWORKS for mode in modes_apart(CATALOG[name])]

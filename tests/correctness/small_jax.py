@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.nn import gelu, relu, sigmoid, softmax, softplus
+from jax.nn import gelu, relu, softmax, softplus
 
 from fwbench.frameworks.jax.layers import BatchNorm
 
@@ -37,21 +37,15 @@ def _decay(mistake, states=16):
             log = jnp.maximum(log, -12)
         if mistake == "scaled_gradient":
             dt = 1.003 * dt - jax.lax.stop_gradient(0.003 * dt)
-        if mistake == "stopped_gradient":
-            dt = jax.lax.stop_gradient(dt)
         if mistake == "scaled_log_gradient":
             log = 1.003 * log - jax.lax.stop_gradient(0.003 * log)
         if mistake == "bfloat16":
             log = log.astype(jnp.bfloat16).astype(x.dtype)
         x = linear(p["fc"], x)
-        a = -jnp.exp(log)
-        if mistake == "maximum":
-            a = jnp.maximum(a, -2)
-        steps = (relu if mistake == "relu" else softplus)(x + dt)
+        steps = softplus(x + dt)
         if mistake == "clipped_steps":
             steps = jnp.minimum(steps, 3.0)
-        head = dict(p["head"], bias=0 * p["head"]["bias"]) if mistake == "no_bias" else p["head"]
-        return linear(head, x * jnp.exp(a * steps / 8))
+        return linear(p["head"], x * jnp.exp(-jnp.exp(log) * steps / 8))
 
     names = {"A_log": (states,), "dt": (states,), "fc.weight": (states, 8), "fc.bias": (states,)}
     return Plain({**names, "head.weight": (5, states), "head.bias": (5,)}, apply)
@@ -60,18 +54,15 @@ def _decay(mistake, states=16):
 def _attention(mistake):
     def rotated(x):
         angles = jnp.outer(jnp.arange(x.shape[-2], dtype=x.dtype), 10.0 ** -jnp.arange(4, dtype=x.dtype))
-        cos, sin = jnp.cos(angles), jnp.sin(-angles if mistake == "rotary" else angles)
+        cos, sin = jnp.cos(angles), jnp.sin(angles)
         one, other = jnp.split(x, 2, -1)
         return jnp.concatenate([one * cos - other * sin, other * cos + one * sin], -1)
 
     def attended(p, x):
-        heads = (part.reshape(*x.shape[:2], 2, 8).swapaxes(1, 2) for part in jnp.split(linear(p["qkv"], x), 3, -1))
-        q, k, v = heads
-        if mistake == "values_first":
-            q, k, v = v, q, k
-        scores = rotated(q) @ (k if mistake == "key_unrotated" else rotated(k)).swapaxes(-1, -2)
-        scores = scores if mistake == "scale" else scores / 8**0.5
-        seen = jnp.tril(jnp.ones(scores.shape[-2:], bool), 1 if mistake == "mask" else 0)
+        parts = jnp.split(linear(p["qkv"], x), 3, -1)
+        q, k, v = (part.reshape(*x.shape[:2], 2, 8).swapaxes(1, 2) for part in parts)
+        scores = rotated(q) @ rotated(k).swapaxes(-1, -2) / 8**0.5
+        seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
         y = softmax(jnp.where(seen, scores, -jnp.inf), -1) @ v
         return y.swapaxes(1, 2).reshape(x.shape)
 
@@ -87,12 +78,9 @@ def _attention(mistake):
             table = table.astype(jnp.bfloat16).astype(table.dtype)
         x = table[tokens]
         y = attended(p, x)
-        x = normalised(p["norm"], x + y if mistake != "residual" else y)
+        x = normalised(p["norm"], x + y)
         gate, value = jnp.split(linear(p["up"], x), 2, -1)
-        if mistake == "halves":
-            gate, value = value, gate
-        gate = gate * sigmoid(1.702 * gate) if mistake == "quick_gelu" else gelu(gate, approximate=mistake == "tanh")
-        return linear(p["head"], (x + linear(p["down"], gate * value)).mean(1))
+        return linear(p["head"], (x + linear(p["down"], gelu(gate, approximate=False) * value)).mean(1))
 
     widths = {"qkv": (48, 16), "up": (32, 16), "down": (16, 16), "head": (5, 16)}
     names = {f"{name}.weight": shape for name, shape in widths.items()}
@@ -102,12 +90,11 @@ def _attention(mistake):
 
 class Conv(nnx.Module):
     def __init__(self, mistake, rate, *, rngs):
-        self.conv = nnx.Conv(3, 8, (3, 3), strides=2, padding="SAME" if mistake == "padding" else 1, rngs=rngs)
-        if mistake in ("biased", "frozen"):
+        self.conv = nnx.Conv(3, 8, (3, 3), strides=2, padding=1, rngs=rngs)
+        if mistake == "frozen":
             self.norm = nnx.BatchNorm(8, momentum=0.9, use_fast_variance=False, rngs=rngs)
         else:
-            eps, momentum = 1e-6 if mistake == "epsilon" else 1e-5, 0.9 if mistake == "momentum" else 0.1
-            self.norm = BatchNorm(8, eps=eps, momentum=momentum, rngs=rngs)
+            self.norm = BatchNorm(8, eps=1e-6 if mistake == "epsilon" else 1e-5, rngs=rngs)
         self.fc = nnx.Linear(8, 5, rngs=rngs)
         self.drop = nnx.Dropout(rate)
         self.frozen = mistake == "frozen"

@@ -6,13 +6,12 @@ import fwbench
 from fwbench.parity.case import MAIN, Case
 from fwbench.parity.choices import Choice, Choices
 from fwbench.parity.choices import jax as in_jax
-from fwbench.parity.choices.proof import prove
+from fwbench.parity.choices.proof import _Asked, prove
 from fwbench.parity.choices.torch import taken
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.jax import JaxSide
 from fwbench.parity.proof import Proof
 from fwbench.parity.torch import TorchSide
-from tests.correctness.test_twins import nothing_left, twins  # noqa: F401 (fixtures are for pytest)
 
 TORCH = """
 import torch
@@ -110,7 +109,17 @@ WRONG_NORM = ("self.up(x +", "self.up(x / jnp.sqrt((x * x).sum(-1, keepdims=True
 
 
 @pytest.fixture
-def model(twins):  # noqa: F811
+def no_sweeps(monkeypatch):
+    """Ranges and sizes are not swept, which compiles further programs; `test_sweeps.py` is about them."""
+    for method in ("sweep", "size"):
+        monkeypatch.setattr(_Asked, method, lambda *_: None)
+
+
+pytestmark = pytest.mark.usefixtures("no_sweeps")
+
+
+@pytest.fixture
+def model(pair):
     """A pair of networks, given replacements in both sources."""
 
     def build(torch=(), flax=(), **fields):
@@ -121,7 +130,7 @@ def model(twins):  # noqa: F811
                 source = source.replace(right, wrong)
             sources.append(source)
         described = {"inputs": INPUTS, "targets": fwbench.integers(6, high=50), "loss": "loss", **fields}
-        return twins(*sources, **described)
+        return pair(*sources, **described)
 
     return build
 
@@ -144,7 +153,14 @@ def test_a_port_without_the_choice_is_found(model, choice):
         prove(model([torch], wrong), "jax", {})
 
 
-@pytest.mark.parametrize("choice", STEERED)
+# The others are masks and limits as well.
+@pytest.mark.parametrize(
+    "choice",
+    [
+        pytest.param(choice, marks=pytest.mark.slow if choice in ("mask that multiplies", "padding token") else ())
+        for choice in STEERED
+    ],
+)
 def test_a_right_port_is_the_same_and_everything_is_tried(model, choice):
     further = prove(model(*([each] for each in CHOICES[choice])), "jax", {})
     assert further.points

@@ -1,4 +1,4 @@
-"""What float64 hides: digits that one side loses in float32."""
+"""What float64 hides, digits that one side loses in float32; and what training alone shows."""
 
 import pytest
 
@@ -6,7 +6,7 @@ import fwbench
 from fwbench.parity.digits import check
 from fwbench.parity.errors import NotTheSame
 from fwbench.worker.process import proof
-from tests.correctness.test_twins import nothing_left, prove, twins  # noqa: F401 (fixtures are for pytest)
+from tests.correctness.proofs import WithoutSteps
 
 TORCH = """
 from torch import nn
@@ -60,9 +60,9 @@ HIDDEN = {
 
 
 @pytest.fixture
-def model(twins):  # noqa: F811
+def model(pair):
     def build(flax=FLAX, **fields):
-        return twins(TORCH, flax, **{"inputs": fwbench.normal(6, 8), **fields})
+        return pair(TORCH, flax, **{"inputs": fwbench.normal(6, 8), **fields})
 
     return build
 
@@ -72,17 +72,17 @@ def test_what_float64_hides_is_found(model, mistake):
     right, wrong = HIDDEN[mistake]
     assert FLAX.count(right) == 1
     built = model(FLAX.replace(right, wrong))
-    assert prove(built).keys() >= {"output", "gradients"}
+    assert WithoutSteps(built, "jax").nearest.ratio <= 1
     with pytest.raises(NotTheSame, match="in float32 jax loses digits at"):
         check(built, "jax", {}, ())
 
 
-def test_the_side_that_loses_them_is_named(twins):  # noqa: F811
+def test_the_side_that_loses_them_is_named(pair):
     torch = TORCH.replace(
         "(12 * x @ x.mT).softmax(-1)", "(12 * x @ x.mT).exp()\n        w = w / w.sum(-1, keepdim=True)"
     )
     with pytest.raises(NotTheSame, match="in float32 torch loses digits at"):
-        check(twins(torch, FLAX, inputs=fwbench.normal(6, 8)), "jax", {}, ())
+        check(pair(torch, FLAX, inputs=fwbench.normal(6, 8)), "jax", {}, ())
 
 
 @pytest.mark.parametrize("fast", [False, True])
@@ -95,6 +95,7 @@ def test_a_tolerance_of_the_output_admits_that_loss(model):
     check(model(FLAX.replace(right, wrong), tolerance={"output": 0.1}), "jax", {}, ())
 
 
+@pytest.mark.slow
 def test_a_proof_asks_for_it_after_the_choices(model):
     stages = []
     right, wrong = HIDDEN["a detour through bfloat16"]
@@ -103,3 +104,43 @@ def test_a_proof_asks_for_it_after_the_choices(model):
     )
     assert stages[-2:] == ["choices that no point takes", "float32"]
     assert (found.state, found.nearest, found.power) == ("failed", None, None)
+
+
+# A proof that fails in training alone: what inference computes is proved all the same, to the end.
+RETURNED = "return self.head(w @ x)"
+STOPPED = "return self.head(w @ jax.lax.stop_gradient(x))"
+DROPPING = FLAX.replace(RETURNED, "return self.head(self.dropout(w @ x))").replace(
+    "self.norm =", "self.dropout = nnx.Dropout(0.5, rngs=rngs)\n        self.norm ="
+)
+
+
+def lost(flax):
+    """With a detour through bfloat16 that float64 hides."""
+    detour = HIDDEN["a detour through bfloat16"][1].splitlines()[0]
+    return flax.replace("x = self.norm", f"{detour}\n        x = self.norm")
+
+
+@pytest.mark.parametrize(
+    ("flax", "alone", "differs"),
+    [
+        (FLAX.replace(RETURNED, STOPPED), True, "gradients"),
+        pytest.param(DROPPING, True, "random in training mode", marks=pytest.mark.slow),
+        (FLAX.replace("12 * x", "11 * x"), False, "output"),
+        pytest.param(lost(FLAX.replace(RETURNED, STOPPED)), False, "loses digits", marks=pytest.mark.slow),
+        # Only inputs that are steered there reach it.
+        pytest.param(
+            FLAX.replace(RETURNED, STOPPED).replace("self.up(x)", "jnp.minimum(self.up(x), 1e3)"),
+            False,
+            "output",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_only_what_inference_computes_counts(pair, flax, alone, differs):
+    model = pair(TORCH, flax, inputs=fwbench.normal(6, 8))
+    found = proof.prove(model, "jax", lambda said: None, patient=False)
+    assert (found.state, found.training_alone) == ("failed", alone)
+    assert differs in found.sentence
+    if alone:
+        assert "output" in found.errors
+        assert found.power is None

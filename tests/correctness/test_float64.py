@@ -1,7 +1,9 @@
-"""JAX against PyTorch in float64: what is left of a difference there is the network, not rounding.
+"""Other frameworks against PyTorch in float64: what is left of a difference there is the network, not rounding.
 
 Each bound stands, with its reason, in `fwbench.parity.proof.BOUNDS`.
 """
+
+import functools
 
 import jax
 import pytest
@@ -10,23 +12,34 @@ import torch
 from fwbench.frameworks.jax.options import faster, known
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import image
-from fwbench.parity.case import MODELS, Case
+from fwbench.parity.case import MODELS, Case, side
 from fwbench.parity.errors import BOUNDS, prove
 from fwbench.parity.jax import _AS_WRITTEN, JaxSide
 from fwbench.parity.proof import modes_apart
 from fwbench.parity.torch import Hardsigmoid, TorchSide
-from tests.correctness.proofs import EVERY, SMALL, every_mode, over
+from tests.correctness.proofs import EVERY, SMALL, by_size, every_mode, over
+from tests.tensorflow import TENSORFLOW
+
+
+@functools.cache
+def reference(case):
+    return TorchSide(case)
+
+
+@pytest.fixture(scope="module", params=["jax", TENSORFLOW])
+def framework(request):
+    return request.param
 
 
 @pytest.fixture(scope="module", params=SMALL)
-def sides(request):
-    """PyTorch's and JAX's answers on small images, in inference."""
+def sides(request, framework):
+    """PyTorch's and another framework's answers on small images, in inference."""
     model = CATALOG[request.param]
     case = Case(model, axes=tuple(model.proof_axes.items()))
-    reference, candidate = TorchSide(case), JaxSide(case)
+    candidate = side(framework)(case)
     # First: it has gone forward too.
     assert candidate.backward().gradients
-    return reference, candidate
+    return reference(case), candidate
 
 
 @pytest.mark.parametrize("quantity", ["output", "loss", "gradients"])
@@ -45,22 +58,22 @@ def test_statistics(proof):
     proof.prove("statistics")
 
 
-@pytest.mark.parametrize("side", [TorchSide, JaxSide])
-@pytest.mark.parametrize("model", [model for model in MODELS if len(modes_apart(CATALOG[model])) == 1])
-def test_without_batch_normalisation_both_modes_are_one(model, side, two_blocks):
+@pytest.mark.parametrize("kind", [TorchSide, JaxSide])
+@pytest.mark.parametrize("model", by_size(model for model in MODELS if len(modes_apart(CATALOG[model])) == 1))
+def test_without_batch_normalisation_both_modes_are_one(model, kind, two_blocks):
     """Why such a model is proved in mode `eval` alone: its gradients are the same in both, to the last bit.
 
     PyTorch's are computed twice, of two blocks of ViT; JAX's only traced.
     """
     model = CATALOG[model]
-    assert side(Case(model, "train", "float32", tuple(model.proof_axes.items()))).trains_as_it_infers()
+    assert kind(Case(model, "train", "float32", tuple(model.proof_axes.items()))).trains_as_it_infers()
 
 
 def test_with_batch_normalisation_they_are_two():
     networks = {"torch": "tests.correctness.small_torch:Conv", "jax": "tests.correctness.small_jax:conv"}
     model = Model("normalised", inputs=image(8, 8, 3), **networks)
-    for side in (TorchSide, JaxSide):
-        assert not side(Case(model, "train")).trains_as_it_infers()
+    for kind in (TorchSide, JaxSide):
+        assert not kind(Case(model, "train")).trains_as_it_infers()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from fwbench.frameworks import load
 from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.models import CATALOG
-from fwbench.models.weights import canonical
-from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.programs import built
 
 X = jnp.zeros((4, 8))
 W = jnp.zeros((8, 16))
@@ -23,16 +21,11 @@ ONE = 2 * 4 * 8 * 16
 @pytest.mark.parametrize("options", [{}, {"mode": "train_step"}, {"mode": "train_step", "accumulate": 2}], ids=str)
 def test_a_forward_pass_has_the_catalogs_operations_whatever_the_step_adds(lane, options):
     """All parts of a batch, and no backward pass."""
-    model = CATALOG["cnn"]
-    workload = Workload(lane, "cnn", batch_size=4, device="cpu", plain=True, **options)
-    framework = load(OWN[lane].adapter)
-    assert framework.unavailable(workload, model) is None
-    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
-    program = framework.build(workload, model, weights)
+    program, _ = built(Workload(lane, "cnn", batch_size=4, device="cpu", plain=True, **options))
     with program.session():
         if lane == "torch":
             program.fingerprint()
-        assert program.forward_flops() == 2 * model.macs * 4
+        assert program.forward_flops() == 2 * CATALOG["cnn"].macs * 4
 
 
 def test_what_a_checkpoint_computes_again_is_no_part_of_pytorchs_forward_pass():

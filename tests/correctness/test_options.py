@@ -2,17 +2,14 @@
 
 import pytest
 
-from fwbench import frameworks
 from fwbench.frameworks.jax.options import chosen, faster, known
-from fwbench.models import CATALOG
-from fwbench.models.weights import canonical
-from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.programs import built
 
 FLAG = "xla_cpu_experimental_ynn_fusion_type"
 
 
-pytestmark = pytest.mark.usefixtures("own_x64")
+pytestmark = [pytest.mark.optimised, pytest.mark.usefixtures("own_x64")]
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +18,7 @@ def no_flags(monkeypatch):
 
 
 def compiled(mode, **changes):
-    model, adapter = CATALOG["cnn"], frameworks.load(OWN["jax"].adapter)
-    workload = Workload("jax", model.name, mode, 2, **changes)
-    program = adapter.build(workload, model, canonical("drawn", model, adapter.weight_shapes(model, model.sizes()), 0))
+    program, _ = built(Workload("jax", "mlp", mode, 2, **changes))
     program.compile()
     return program
 

@@ -1,7 +1,6 @@
 """A proof's power: mistakes planted in small networks, those it finds, and those it cannot."""
 
 import dataclasses
-import itertools
 import json
 
 import jax
@@ -21,6 +20,7 @@ from fwbench.parity.power.search import power
 from fwbench.parity.power.sites import sites
 from fwbench.parity.proof import elsewhere
 from fwbench.parity.torch import TorchSide
+from tests.correctness.planted import written
 
 NETWORK = """
 import jax
@@ -52,18 +52,14 @@ class Net(nnx.Module):
         return x * -jnp.exp(self.decay[...])
 """
 
-_NUMBERS = itertools.count()
-
 
 @pytest.fixture
-def side(tmp_path, monkeypatch):
+def side(project):
     """Writes a module with a network, and returns the candidate's side of its proof."""
-    monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(source, size):
-        name = f"powered{next(_NUMBERS)}"
-        (tmp_path / f"{name}.py").write_text(source)
-        return JaxSide(Case(fwbench.Model("powered", jax=f"{name}:Net", inputs=fwbench.normal(size), loss="mse")))
+        model = fwbench.Model("powered", jax=written(source, project), inputs=fwbench.normal(size), loss="mse")
+        return JaxSide(Case(model))
 
     return write
 
@@ -119,7 +115,8 @@ def test_no_time_plants_nothing(side):
     assert answer.possible > 10
 
 
-@pytest.mark.parametrize("model", ["mlp", pytest.param("cnn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_the_suite_s_smallest_models(model):
     model = CATALOG[model]
     case = Case(model)

@@ -1,5 +1,6 @@
 """The precision probe on the real lanes, on the device at hand."""
 
+import functools
 import platform
 import re
 from importlib.util import find_spec
@@ -17,12 +18,13 @@ from fwbench.models import CATALOG
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import PRECISIONS, Workload
+from tests.programs import built
 from tests.tensorflow import TENSORFLOW, XLA
 from tests.unit.fakes import round_mantissa
 
 LANES = ("torch", "torch-compile", "jax", TENSORFLOW, XLA)
 
-pytestmark = pytest.mark.usefixtures("own_x64")
+pytestmark = [pytest.mark.optimised, pytest.mark.usefixtures("own_x64")]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -49,9 +51,8 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision):
 
 def test_a_kernel_of_attention_in_another_arithmetic_is_refused(monkeypatch):
     """PyTorch chooses it by itself, whatever is set for products and convolutions."""
-    framework, model, given = load(OWN["torch"].adapter), CATALOG["mlp"], operands()
-    workload = Workload("torch", "mlp")
-    framework.build(workload, model, draw(model, framework.weight_shapes(model, model.sizes()), 0))
+    framework, given, workload = load(OWN["torch"].adapter), operands(), Workload("torch", "mlp")
+    built(workload)
     whole = torch.nn.functional.scaled_dot_product_attention
 
     def rounding(*factors):
@@ -146,8 +147,7 @@ def _array(found):
 @pytest.mark.parametrize(("precision", "wanted"), [("fp32", "HIGHEST"), ("tf32", "DEFAULT")])
 def test_what_jax_asks_xla_for_on_a_gpu(precision, wanted):
     """Triton's kernels make TF32 of XLA's default alone: of HIGH, which JAX calls tensorfloat32, they make IEEE."""
-    framework = load(OWN["jax"].adapter)
-    model = CATALOG["cnn"]
+    model, framework = CATALOG["cnn"], load(OWN["jax"].adapter)
     weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
     program = framework.build(Workload("jax", "cnn", precision=precision), model, weights)
     text = program.function.trace(*program.arguments).lower(lowering_platforms=("cuda",)).as_text()
@@ -155,28 +155,26 @@ def test_what_jax_asks_xla_for_on_a_gpu(precision, wanted):
     assert {word for words in asked for word in re.findall(r"\w+", " ".join(words))} == {wanted}
 
 
-def trained(lane, precision):
-    """By how much each weight of the small CNN changes in one step of SGD."""
-    model, framework = CATALOG["cnn"], load(OWN[lane].adapter)
-    weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
-    workload = Workload(lane, model.name, "train_step", 2, precision, optimizer="sgd", learning_rate=1.0)
-    program = framework.build(workload, model, weights)
+@functools.cache
+def trained(lane, precision, model):
+    """By how much each weight changes in one step of SGD."""
+    program, weights = built(Workload(lane, model, "train_step", 2, precision, optimizer="sgd", learning_rate=1.0))
     with program.session():
         program.compile()
         # Compiling may take a step.
         program.restart(weights)
-        program.step()
-        program.wait()
+        program.call_and_wait()
         after = program.weights()
     return np.concatenate([(after[name] - weights[name].astype(np.float64)).ravel() for name in sorted(weights)])
 
 
+@pytest.mark.parametrize("model", ["mlp", pytest.param("cnn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lane", ["torch", pytest.param("torch-compile", marks=pytest.mark.slow), *LANES[2:]])
-def test_a_step_in_fp64_is_computed_in_float64(lane):
+def test_a_step_in_fp64_is_computed_in_float64(lane, model):
     """In float32 any two lanes are apart by 1e-7 and more."""
-    wanted = trained("torch", "fp64")
+    wanted = trained("torch", "fp64", model)
     apart = {
-        precision: np.linalg.norm(trained(lane, precision) - wanted) / np.linalg.norm(wanted)
+        precision: np.linalg.norm(trained(lane, precision, model) - wanted) / np.linalg.norm(wanted)
         for precision in ("fp64", "fp32")
     }
     assert apart["fp64"] < 1e-12

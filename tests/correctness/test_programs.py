@@ -18,12 +18,14 @@ from fwbench.frameworks.jax.program import Compiled
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.program import Placed
 from fwbench.models import CATALOG
-from fwbench.models.weights import canonical
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.process.run import Measuring
+from tests.programs import built
 from tests.unit.fakes import FakeFramework
+
+pytestmark = pytest.mark.optimised
 
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 
@@ -120,13 +122,9 @@ def test_jax_an_extra_transpose(told):
     assert sentence.startswith("1 more transpose")
 
 
-def test_jax_a_float64_constant(told):
-    before = jax.config.jax_enable_x64
+def test_jax_a_float64_constant(told, own_x64):
     jax.config.update("jax_enable_x64", True)
-    try:
-        base, head = (told(jitted(lambda x, w, c=c: product(x, w) * c)) for c in (2.0, np.float64(2.0)))
-    finally:
-        jax.config.update("jax_enable_x64", before)
+    base, head = (told(jitted(lambda x, w, c=c: product(x, w) * c)) for c in (2.0, np.float64(2.0)))
     (kind, sentence), *_ = changes(base, head)
     assert kind == "dtype"
     assert sentence.startswith("float64 is new: ")
@@ -291,11 +289,8 @@ def test_torch_compile_a_shape_that_recompiles(told):
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_torch_a_training_step_is_the_same_program_whenever_it_is_looked_at(optimizer):
-    model = CATALOG["mlp"]
-    torch_lanes = frameworks.load(OWN["torch"].adapter)
-    weights = canonical("drawn", model, torch_lanes.weight_shapes(model, model.sizes()), 0)
     workload = Workload("torch", "mlp", "train_step", 2, optimizer=optimizer)
-    program = torch_lanes.build(workload, model, weights, horizon=5)
+    program, _ = built(workload, horizon=5)
     program.step()
     early = program.fingerprint()
     for _ in range(3):
@@ -304,7 +299,7 @@ def test_torch_a_training_step_is_the_same_program_whenever_it_is_looked_at(opti
     assert early == late
     assert {"addmm", "nll_loss_backward", f"_fused_{optimizer}_"} <= late.operators.keys()
     larger = dataclasses.replace(workload, batch_size=3)
-    assert early != torch_lanes.build(larger, model, weights).fingerprint()
+    assert early != built(larger)[0].fingerprint()
 
 
 def test_torch_fused_attention_has_the_flops_of_its_parts():

@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from fwbench.frameworks import load
-from fwbench.models import CATALOG
-from fwbench.models.weights import canonical
-from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.programs import built
 from tests.tensorflow import needs_tensorflow
+
+pytestmark = pytest.mark.optimised
 
 _TENSORFLOW = [pytest.param(lane, marks=needs_tensorflow) for lane in ("tensorflow", "tensorflow-xla")]
 _PRODUCT = re.compile(r"addmm|dot_general|.*MatMul")
@@ -20,14 +19,10 @@ CALLS = 5
 @pytest.mark.parametrize("lane", ["torch", pytest.param("torch-compile", marks=pytest.mark.slow), "jax", *_TENSORFLOW])
 def test_a_calls_operators_are_those_of_the_network(lane, mode):
     """The three products of the MLP, each call of which waits for its end."""
-    model, framework = CATALOG["mlp"], load(OWN[lane].adapter)
-    workload = Workload(lane, "mlp", mode, 8, device="cpu")
-    assert framework.unavailable(workload, model) is None
-    program = framework.build(workload, model, canonical("drawn", model, framework.weight_shapes(model, {}), 0))
+    program, _ = built(Workload(lane, "mlp", mode, 8, device="cpu"))
     with program.session():
         program.compile()
-        program.step()
-        program.wait()
+        program.call_and_wait()
         spans = program.spans(CALLS)
     assert sum(span.kind == "call" for span in spans) == CALLS
     assert sum(span.seconds for span in spans if span.kind == "operator") > 0

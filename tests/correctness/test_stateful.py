@@ -1,5 +1,6 @@
 """Models with a state: what a call of a program takes and leaves, and the proof of steps against the whole sequence."""
 
+import functools
 import math
 
 import jax.numpy as jnp
@@ -18,6 +19,8 @@ from fwbench.parity.errors import NotTheSame
 from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
+from tests import programs
+from tests.correctness.proofs import first_of_each
 
 _HERE = "tests.correctness.stateful_networks"
 _JAX, _TORCH = "fwbench.frameworks.jax.decoder", "fwbench.frameworks.torch.decoder"
@@ -54,68 +57,45 @@ every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 every_lane = pytest.mark.parametrize("lane", ["torch", "jax"])
 
 
-def built(model, lane, mode, seed=0, batch_size=2):
-    """A compiled program, and the weights that it was built with."""
-    workload, framework = Workload(lane, model.name, mode, batch_size, seed=0), frameworks.load(OWN[lane].adapter)
-    weights = draw(model, framework.weight_shapes(model, stateful.sizes(model, workload)), seed)
-    program = framework.build(workload, model, weights)
+@functools.cache
+def built(model, lane, mode):
+    """A compiled program; `inference` computes all steps of decode's batch at once, without a state."""
+    axes = (("length", stateful.sizes(model, Workload("", model.name, "decode"))["length"]),)
+    program, _ = programs.built(Workload(lane, model.name, mode, 2, axes=axes if mode == "inference" else ()), model)
     with program.session():
         program.compile()
-    return program, weights
+    return program
 
 
 def outputs(program, calls=3):
     with program.session():
-        made = []
-        for _ in range(calls):
-            program.call_and_wait()
-            made.append(program.output().copy())
-    return made
+        return programs.outputs(program, calls)
 
 
-def whole(model, lane, seed=0):
-    """What the network makes of all steps of decode's batch at once, without a state."""
-    axes = (("length", stateful.sizes(model, Workload("", model.name, "decode"))["length"]),)
-    workload, framework = Workload(lane, model.name, "inference", 2, axes=axes), frameworks.load(OWN[lane].adapter)
-    weights = draw(model, framework.weight_shapes(model, model.sizes(axes)), seed)
-    program = framework.build(workload, model, weights)
-    with program.session():
-        program.compile()
-        program.call_and_wait()
-        return program.output()
+@pytest.fixture(scope="module", autouse=True)
+def no_program_left():
+    yield
+    built.cache_clear()
 
 
 @every_lane
 @every_model
-def test_every_call_computes_the_step_after_those_that_the_state_holds(model, lane):
-    program, _ = built(model, lane, "decode")
-    expected = whole(model, lane)[:, -1:]
-    for output in outputs(program):
-        np.testing.assert_allclose(output.reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)
-
-
-@every_lane
-@every_model
-def test_every_call_computes_the_prompt_from_an_empty_state(model, lane):
-    program, _ = built(model, lane, "prefill")
-    expected = whole(model, lane)[:, :-1]
-    for output in outputs(program):
-        output = output[:, None] if output.ndim < expected.ndim else output
-        np.testing.assert_allclose(output, expected[:, -output.shape[1] :], rtol=1e-4, atol=1e-6)
-
-
-@every_lane
-@every_model
-def test_a_program_with_other_weights_fills_its_state_again(model, lane):
-    program, _ = built(model, lane, "decode")
-    outputs(program, 1)
-    _, other = built(model, lane, "decode", seed=1)
-    with program.session():
-        program.restart(other)
-        program.relocate()
-    expected = whole(model, lane, seed=1)[:, -1:]
-    for output in outputs(program):
-        np.testing.assert_allclose(output.reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)
+def test_a_call_computes_the_prompt_or_the_step_after_those_that_the_state_holds(model, lane):
+    """Every call does, and so it does with other weights, with which the state is filled again, and in other memory."""
+    whole, prefill, decode = (built(model, lane, mode) for mode in ("inference", "prefill", "decode"))
+    other = draw(model, {name: array.shape for name, array in decode.weights().items()}, seed=1)
+    for weights in (None, other):
+        for program in (whole, prefill, decode) if weights else ():
+            with program.session():
+                program.restart(weights)
+            program.relocate()
+        (expected,) = outputs(whole, 1)
+        for output in outputs(decode):
+            np.testing.assert_allclose(output.reshape(expected[:, -1:].shape), expected[:, -1:], rtol=1e-4, atol=1e-6)
+        for output in outputs(prefill):
+            output = output[:, None] if output.ndim < expected.ndim else output
+            prompt = expected[:, :-1][:, -output.shape[1] :]
+            np.testing.assert_allclose(output, prompt, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -128,14 +108,13 @@ def test_a_program_with_other_weights_fills_its_state_again(model, lane):
     ids=str,
 )
 def test_the_record_says_how_the_state_is_updated(model, lane, way):
-    assert built(model, lane, "decode")[0].settings["state"] == way
+    assert built(model, lane, "decode").settings["state"] == way
 
 
 @every_lane
 def test_the_size_of_the_state_is_that_of_the_whole_cache(lane):
-    program, _ = built(DECODER, lane, "decode", batch_size=3)
-    keys_and_values = 2 * 3 * 2 * 128 * 2 * 4 * 4  # layers, batch, groups, steps, size, both, bytes
-    assert keys_and_values < program.state_memory().value <= keys_and_values + 8
+    keys_and_values = 2 * 2 * 2 * 128 * 2 * 4 * 4  # layers, batch, groups, steps, size, both, bytes
+    assert keys_and_values < built(DECODER, lane, "decode").state_memory().value <= keys_and_values + 8
 
 
 def test_one_sequence_feeds_prompt_and_step():
@@ -157,51 +136,56 @@ def test_steps_are_proved_to_compute_what_the_whole_sequence_does(name):
 ROTATED, WRITE, ATTEND = in_jax.rotary, in_jax.write, in_jax.attend
 
 
-def _rotated_off_by_one(at, size, dtype):
-    return ROTATED(at + (at.shape[0] == 1), size, dtype)
-
-
-def _written_one_further(cache, key, value, at):
-    return WRITE(cache, key, value, at + (at.shape[0] == 1))
-
-
-def _unused_part_unmasked(query, keys, values, mask):
-    return ATTEND(query, keys, values, mask | (jnp.arange(mask.shape[1]) >= 100))
-
-
-def _heads_swapped(query, keys, values, mask):
-    return ATTEND(query, keys, values[:, :, ::-1] if query.shape[1] == 1 else values, mask)
-
-
-def _heads_swapped_everywhere(query, keys, values, mask):
-    return ATTEND(query, keys[:, :, ::-1], values[:, :, ::-1], mask)
-
-
-def _unscaled(query, keys, values, mask):
-    return ATTEND(query * (query.shape[-1] ** 0.5 if query.shape[1] == 1 else 1), keys, values, mask)
+# What stands in the place of which function of the decoder, and where a proof sees it: in steps alone, of one position.
+MISTAKES = {
+    "rotated off by one": (
+        "rotary",
+        lambda at, size, dtype: ROTATED(at + (at.shape[0] == 1), size, dtype),
+        "the state differs first in 'layers.0.0'",
+    ),
+    "written one further": (
+        "write",
+        lambda cache, key, value, at: WRITE(cache, key, value, at + (at.shape[0] == 1)),
+        "the state differs first in 'layers.0.0'",
+    ),
+    "unused part unmasked": (
+        "attend",
+        lambda query, keys, values, mask: ATTEND(query, keys, values, mask | (jnp.arange(mask.shape[1]) >= 100)),
+        "step 1",
+    ),
+    "heads swapped": (
+        "attend",
+        lambda query, keys, values, mask: ATTEND(
+            query, keys, values[:, :, ::-1] if query.shape[1] == 1 else values, mask
+        ),
+        "the state differs first in 'layers.1.0'",
+    ),
+    "unscaled": (
+        "attend",
+        lambda query, keys, values, mask: ATTEND(
+            query * (query.shape[-1] ** 0.5 if query.shape[1] == 1 else 1), keys, values, mask
+        ),
+        "the state differs first in 'layers.1.0'",
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    ("function", "mistake", "place"),
-    [
-        ("rotary", _rotated_off_by_one, "the state differs first in 'layers.0.0'"),
-        ("write", _written_one_further, "the state differs first in 'layers.0.0'"),
-        ("attend", _unused_part_unmasked, "step 1"),
-        ("attend", _heads_swapped, "the state differs first in 'layers.1.0'"),
-        ("attend", _unscaled, "the state differs first in 'layers.1.0'"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    "mistake", first_of_each([(mistake,) for mistake in MISTAKES], lambda mistake: MISTAKES[mistake][0])
 )
-def test_a_mistake_in_steps_alone_is_found_and_placed(function, mistake, place, monkeypatch):
-    monkeypatch.setattr(in_jax, function, mistake)
-    with pytest.raises(NotTheSame) as found:
+def test_a_mistake_in_steps_alone_is_found_and_placed(mistake, monkeypatch):
+    function, wrong, place = MISTAKES[mistake]
+    monkeypatch.setattr(in_jax, function, wrong)
+    with pytest.raises(NotTheSame, match="in jax") as found:
         stepping.prove(DECODER, "jax")
-    assert "in jax" in str(found.value)
     assert place in str(found.value)
 
 
 def test_a_mistake_that_steps_and_the_whole_share_is_found_across_frameworks(monkeypatch):
-    monkeypatch.setattr(in_jax, "attend", _heads_swapped_everywhere)
+    def swapped(query, keys, values, mask):
+        return ATTEND(query, keys[:, :, ::-1], values[:, :, ::-1], mask)
+
+    monkeypatch.setattr(in_jax, "attend", swapped)
     with pytest.raises(NotTheSame, match=r"torch and jax differ in 'layers\.1\.0'"):
         stepping.prove(DECODER, "jax")
 
@@ -286,7 +270,7 @@ def test_the_catalogues_decoder_has_its_parameters_in_both_frameworks():
 
 
 def test_times_of_tokens_are_those_of_calls():
-    program, _ = built(RNN, "torch", "prefill")
+    program = built(RNN, "torch", "prefill")
     metrics = {name: Metric(value, name) for name, value in (("latency_p50", 0.5), ("throughput", 8.0))}
     metrics["energy_per_sample"] = unavailable("a meter", "there is none")
     found = {
@@ -306,7 +290,7 @@ def test_times_of_tokens_are_those_of_calls():
 
 
 def test_energy_of_tokens_is_that_of_samples():
-    program, _ = built(RNN, "torch", "prefill")
+    program = built(RNN, "torch", "prefill")
     metrics = {name: Metric(14.0, name) for name in ("latency_p50", "throughput", "energy_per_sample")}
     workload = Workload("torch", "rnn", "prefill", axes=(("length", 7),))
     assert generation(workload, RNN, program, metrics)["energy_per_token"].value == 2.0
@@ -316,7 +300,7 @@ def test_energy_of_tokens_is_that_of_samples():
     ("model", "mode", "count"), [(DECODER, "prefill", 2), (DECODER, "decode", 2), (RNN, "decode", 0)]
 )
 def test_logits_over_the_tokens_of_an_input_have_a_margin_a_sequence(model, mode, count):
-    program, _ = built(model, "torch", mode)
+    program = built(model, "torch", mode)
     (output,) = outputs(program, 1)
     found = margins(model, output)
     first = [np.sort(logits)[-1] - np.sort(logits)[-2] for logits in output[:count]]

@@ -15,8 +15,8 @@ from fwbench.parity.choices.steering import sweep
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.proof import Proof
 from fwbench.parity.torch import TorchSide
-from tests.correctness.test_choices import HEAD, INPUTS, MEAN, model  # noqa: F401 (fixtures are for pytest)
-from tests.correctness.test_twins import nothing_left, twins  # noqa: F401
+from tests.correctness.proofs import first_of_each
+from tests.correctness.test_choices import HEAD, INPUTS, MEAN, model, no_sweeps  # noqa: F401 (fixtures are for pytest)
 
 ROW = "self.table(tokens)"
 EXCHANGED = "self.table.embedding[...][jnp.where(tokens == 13, 14, jnp.where(tokens == 14, 13, tokens))]"
@@ -40,7 +40,7 @@ def test_the_draws_of_these_tests_leave_the_numbers_out(model):  # noqa: F811
     assert 13 not in case.targets(())
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", first_of_each([(wrong,) for wrong in WRONG], lambda wrong: WRONG[wrong][1]))
 def test_each_number_of_a_range_is_tried(model, wrong):  # noqa: F811
     replaced, name = WRONG[wrong]
     with pytest.raises(NotTheSame, match=f"at drawn weights, {name} from "):
@@ -93,17 +93,17 @@ def test_a_sample_that_is_masked_as_a_whole_is_tried(model):  # noqa: F811
     ["jnp.where((x == 0).all(-1, keepdims=True), 1, x)", "jnp.where(jnp.abs(x) > 1e3, 0, x)"],
     ids=["rows of zeros", "large numbers"],
 )
-def test_what_the_candidate_alone_decides_is_tried(model, decided):  # noqa: F811
+def test_what_the_candidate_alone_decides_is_tried(no_sweeps, model, decided):  # noqa: F811
     with pytest.raises(NotTheSame, match=r"at drawn weights, (`x` with 0|inputs times 10000)"):
         prove(model(flax=[("self.up(x +", f"self.up({decided} +")]), "jax", {})
 
 
-def test_what_the_candidate_alone_decides_elsewhere_is_said(model):  # noqa: F811
+def test_what_the_candidate_alone_decides_elsewhere_is_said(no_sweeps, model):  # noqa: F811
     untried = prove(model(flax=[(HEAD, "return jnp.clip(self.head(x), -1e12, 1e12)")]), "jax", {}).untried
     assert [words.partition(" (twin")[0] for words in untried] == ["a value below -1e+12", "a value above 1e+12"]
 
 
-def test_what_both_decide_is_said_once(model):  # noqa: F811
+def test_what_both_decide_is_said_once(no_sweeps, model):  # noqa: F811
     limited = (HEAD, "return self.head(x).clamp(max=1e12)"), (HEAD, "return jnp.minimum(self.head(x), 1e12)")
     untried = prove(model([limited[0]], [limited[1]]), "jax", {}).untried
     assert [words.partition(" (twin")[0] for words in untried] == ["a value above 1e+12"]
@@ -116,7 +116,9 @@ SIZED = {
 }
 
 
-@pytest.mark.parametrize("size", SIZED)
+@pytest.mark.parametrize(
+    "size", [pytest.param(size, marks=pytest.mark.slow if size != "a batch of one" else ()) for size in SIZED]
+)
 def test_sizes_that_the_model_declares_and_other_batches_are_tried(model, size):  # noqa: F811
     condition, words = SIZED[size]
     inputs = {

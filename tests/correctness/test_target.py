@@ -11,7 +11,6 @@ import torch
 from jax.experimental import topologies
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-from fwbench import frameworks
 from fwbench.compare.programs import changes, compare
 from fwbench.frameworks.hlo import libraries, precisions
 from fwbench.frameworks.jax.mlp import MLP
@@ -19,12 +18,14 @@ from fwbench.frameworks.jax.target import fingerprint as jax_fingerprint
 from fwbench.frameworks.torch.target import fingerprint as torch_fingerprint
 from fwbench.machine import targets
 from fwbench.models import CATALOG
-from fwbench.models.weights import canonical
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.process.run import Measuring
+from tests import programs
+
+pytestmark = pytest.mark.optimised
 
 compiles = pytest.mark.skipif(
     find_spec("jax_plugins") is None or find_spec("jax_plugins.xla_cuda13") is None, reason="install fwbench[target]"
@@ -34,9 +35,7 @@ STEP = Workload("jax", "mlp", "train_step", 64, target="h100")
 
 
 def built(workload):
-    framework, model = frameworks.load(OWN[workload.lane].adapter), CATALOG[workload.model]
-    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
-    return framework.build(workload, model, weights)
+    return programs.built(workload)[0]
 
 
 def told(program, target="h100"):
@@ -97,17 +96,12 @@ def test_jax_an_added_transpose(step, monkeypatch):
 
 
 @compiles
-def test_jax_a_float64(monkeypatch):
+def test_jax_a_float64(monkeypatch, own_x64):
     inference = dataclasses.replace(STEP, mode="inference")
-    before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
-    try:
-        base = told(built(inference))
-        replaced(monkeypatch, lambda x: (x * np.float64(1.5)).astype(jnp.float32))
-        found = change(base, told(built(inference)))
-    finally:
-        jax.config.update("jax_enable_x64", before)
-    assert found.startswith("float64 is new: ")
+    base = told(built(inference))
+    replaced(monkeypatch, lambda x: (x * np.float64(1.5)).astype(jnp.float32))
+    assert change(base, told(built(inference))).startswith("float64 is new: ")
 
 
 @compiles
@@ -136,7 +130,9 @@ def test_jax_what_the_gpu_would_make_of_float32_is_told(step):
 
 
 @compiles
-@pytest.mark.parametrize("target", targets.NAMES)
+@pytest.mark.parametrize(
+    "target", [pytest.param(target, marks=pytest.mark.slow if target != "h100" else ()) for target in targets.NAMES]
+)
 def test_jax_compiles_for_every_device_that_is_described(target):
     found = jax_fingerprint(jax.jit(lambda x: jnp.tanh(x @ x)), (jnp.ones((64, 64)),), target)
     assert found.processor == targets.title(target)

@@ -7,9 +7,9 @@ import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's w
 from fwbench.compare.programs import compare
 from fwbench.models import CATALOG
 from fwbench.parity.case import MAIN, Case
-from fwbench.parity.errors import BOUNDS, measure, prove
-from fwbench.parity.torch import TorchSide
-from tests.correctness.proofs import SMALL
+from fwbench.parity.errors import BOUNDS, measure
+from fwbench.record.workload import Workload
+from tests.programs import built
 from tests.tensorflow import needs_tensorflow
 
 pytestmark = needs_tensorflow
@@ -20,24 +20,6 @@ def tf():
     from fwbench.frameworks.tensorflow.imported import tf
 
     return tf
-
-
-@pytest.fixture(scope="module", params=SMALL)
-def sides(request):
-    """PyTorch's and TensorFlow's answers on small images, in inference."""
-    from fwbench.parity.tensorflow import TensorFlowSide
-
-    model = CATALOG[request.param]
-    case = Case(model, axes=tuple(model.proof_axes.items()))
-    reference, candidate = TorchSide(case), TensorFlowSide(case)
-    # First: it has gone forward too.
-    assert candidate.backward().gradients
-    return reference, candidate
-
-
-@pytest.mark.parametrize("quantity", ["output", "loss", "gradients"])
-def test_on_small_images(sides, quantity):
-    prove(quantity, *sides)
 
 
 def normal(*shape, seed=0):
@@ -116,17 +98,9 @@ def test_a_1x1_convolution_as_a_matrix_product_is_tensorflows_own(tf, stride):
 
 @pytest.mark.slow
 def test_the_forms_are_those_of_xla_on_a_cpu_alone(tf):
-    from fwbench.frameworks import load
-    from fwbench.models.weights import draw
-    from fwbench.record.lanes import OWN
-    from fwbench.record.workload import Workload
-
-    model = CATALOG["mobilenet_v3_small"]
-    framework = load(OWN["tensorflow"].adapter)
-    weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
     used = {}
     for lane, plain in (("tensorflow", False), ("tensorflow-xla", False), ("tensorflow-xla", True)):
-        program = framework.build(Workload(lane, model.name, plain=plain), model, weights)
+        program, _ = built(Workload(lane, "mobilenet_v3_small", plain=plain))
         program.trace()
         operators = {node.op for node in program.concrete.graph.as_graph_def().node}
         used[lane, plain] = (program.settings.get("convolutions"), "DepthwiseConv2dNative" in operators)
@@ -230,15 +204,7 @@ def test_a_loops_body_is_read_once(tf, told):
 
 def test_what_a_training_step_changes_in_place_is_told(tf):
     """All parameters, their two moments and the step's number: XLA writes them where they lie."""
-    from fwbench.frameworks import load
-    from fwbench.models.weights import draw
-    from fwbench.record.lanes import OWN
-    from fwbench.record.workload import Workload
-
-    model = CATALOG["mlp"]
-    framework = load(OWN["tensorflow-xla"].adapter)
-    weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
-    program = framework.build(Workload("tensorflow-xla", "mlp", "train_step", 4), model, weights)
+    program, _ = built(Workload("tensorflow-xla", "mlp", "train_step", 4))
     program.compile()
     found = program.fingerprint()
     assert found.aliased == 3 * 6 + 1

@@ -3,12 +3,9 @@
 import pytest
 import torch
 
-from fwbench import frameworks
 from fwbench.frameworks.torch.convolutions import ONE_THREAD, Convolutions
-from fwbench.models import CATALOG
-from fwbench.models.weights import canonical
-from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.programs import built
 
 
 @pytest.fixture
@@ -65,14 +62,11 @@ def test_no_convolution_no_setting(threads):
 
 @pytest.mark.parametrize("mode", ["inference", "train_step"])
 def test_a_program_says_it_on_its_record(threads, monkeypatch, mode):
-    model, adapter = CATALOG["mobilenet_v3_small"], frameworks.load(OWN["torch"].adapter)
-    sizes = {"image_size": 32}
-    workload = Workload("torch", model.name, mode, 2, axes=tuple(sizes.items()))
-    weights = canonical("drawn", model, adapter.weight_shapes(model, sizes), 0)
+    workload = Workload("torch", "mobilenet_v3_small", mode, 2, axes=(("image_size", 32),))
     told = []
     for count in ("1", "2"):
         monkeypatch.setenv("OMP_NUM_THREADS", count)
-        program = adapter.build(workload, model, weights)
+        program, _ = built(workload)
         with program.session():
             digest = program.fingerprint().digest
         told.append((digest, program.settings["convolutions"], program.settings.get("caution")))

@@ -1,20 +1,27 @@
-"""The canonical weights go into every framework and out of it, bit for bit, each key exactly once."""
+"""The catalog's networks: weights go in and out bit for bit, each key once, and sizes and costs are as published."""
 
 import functools
 import gc
+import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from fwbench.frameworks.jax import networks as jax_networks
 from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.meters.memory import trim_heap
 from fwbench.models import CATALOG, ModelError
-from fwbench.models.weights import digest, draw
+from fwbench.models.weights import digest, draw, is_statistic
 from fwbench.parity.case import MODELS, side
-from tests.tensorflow import TENSORFLOW
+from tests.correctness.proofs import by_size
+from tests.tensorflow import TENSORFLOW, needs_tensorflow
 
-every_model = pytest.mark.parametrize("model", MODELS)
+# Arrays of large models take seconds. Every run holds the names and shapes of all of them in PyTorch and JAX.
+every_model = pytest.mark.parametrize("model", by_size(MODELS))
 every_framework = pytest.mark.parametrize("framework", ["torch", "jax", TENSORFLOW])
 
 
@@ -73,10 +80,15 @@ def passed_through(framework, model, weights):
     return export(loaded)
 
 
-@every_framework
+@pytest.mark.parametrize("model", MODELS)
+def test_jax_names_and_shapes_every_tensor_as_pytorch_does(model):
+    assert shapes("torch", model) == shapes("jax", model)
+
+
+@needs_tensorflow
 @every_model
-def test_frameworks_name_and_shape_every_tensor_alike(model, framework):
-    assert shapes("torch", model) == shapes(framework, model)
+def test_tensorflow_names_and_shapes_every_tensor_as_pytorch_does(model):
+    assert shapes("torch", model) == shapes("tensorflow", model)
 
 
 @every_framework
@@ -129,3 +141,31 @@ def test_a_wrong_key_is_one_error_that_names_it(model, framework, fault):
     with pytest.raises(ModelError) as caught:
         refusing(framework, model)[0](weights)
     assert str(caught.value).count(repr(name)) == 1
+
+
+# Samples of a batch.
+BATCH = 3
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_in_torch_logits_parameters_and_multiply_accumulates_are_as_published(model):
+    """Of convolutions, matrix products and attention half of their operations count; nothing element-wise."""
+    row = CATALOG[model]
+    module = torch_networks.network(row, row.sizes()).to("meta").eval()
+    x = torch.empty((BATCH, *row.input_shape), device="meta")
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        logits = module(x.permute(0, 3, 1, 2) if x.ndim == 4 else x)
+    assert logits.shape == (BATCH, row.classes)
+    assert counter.get_total_flops() / 2 == pytest.approx(BATCH * row.macs, rel=0.02)
+    trained = {name: math.prod(shape) for name, shape in shapes("torch", model).items() if not is_statistic(name)}
+    assert sum(trained.values()) == row.parameters
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_jax_logits_have_a_row_per_sample_and_a_column_per_class(model):
+    row = CATALOG[model]
+    network = jax_networks.network(row, row.sizes())
+    x = jax.ShapeDtypeStruct((BATCH, *row.input_shape), jnp.float32)
+    weights = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in network.shapes.items()}
+    logits = jax.eval_shape(lambda weights, x: network.apply(network.load(weights), {"": x})[0], weights, x)
+    assert logits.shape == (BATCH, row.classes)

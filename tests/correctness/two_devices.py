@@ -8,41 +8,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fwbench import frameworks
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
-from fwbench.models.weights import draw
-from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests import programs
 from tests.correctness.test_devices import NORMALISED
 
-FRAMEWORK = frameworks.load(OWN["jax"].adapter)
 STREAMS = Model("streams", jax="tests.correctness.normalised:with_streams", inputs=normal(784), classes=10)
 MODELS = {model.name: model for model in (CATALOG["mlp"], NORMALISED, STREAMS)}
 COLLECTIVE = re.compile(r"= .*?\b(all-\w+|reduce-scatter|collective-\w+|send|recv)(?:-start)?\(")
 
 
 def built(model="normalised", mode="train_step", **fields):
-    workload = Workload("jax", model, mode, **{"batch_size": 4, **fields})
-    weights = draw(MODELS[model], FRAMEWORK.weight_shapes(MODELS[model], {}), 0)
-    program = FRAMEWORK.build(workload, MODELS[model], weights)
+    program, _ = programs.built(Workload("jax", model, mode, **{"batch_size": 4, **fields}), MODELS[model])
     program.compile()
     return program
 
 
 def losses(program, steps):
-    found = []
-    for _ in range(steps):
-        program.step()
-        program.wait()
-        found.append(float(program.output()[0]))
-    return found
+    return programs.outputs(program, steps)[:, 0].tolist()
 
 
 def output(program):
-    program.step()
-    program.wait()
-    return program.output().tolist()
+    return programs.outputs(program, 1)[0].tolist()
 
 
 def collectives(program):

@@ -5,10 +5,9 @@ import pytest
 
 from fwbench import frameworks
 from fwbench.meters.memory import memory
-from fwbench.models import CATALOG
-from fwbench.models.weights import canonical
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.programs import built
 
 
 class Gpu:
@@ -42,9 +41,7 @@ class Cpu(NewerGpu):
     [(Gpu(), 100, "of a fresh process"), (NewerGpu(), 50, "since clear_memory_stats"), (Cpu(), None, "allocator")],
 )
 def test_the_peak_starts_afresh_where_jax_can_do_that_and_says_so(device, peak, source):
-    framework, model = frameworks.load(OWN["jax"].adapter), CATALOG["mlp"]
-    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
-    program = framework.build(Workload("jax", "mlp"), model, weights)
+    program, _ = built(Workload("jax", "mlp"))
     program.compile()
     program.device, program.devices.local = device, (device,)
     found = memory(program, "cpu", device.step)["device_peak_memory"]
@@ -71,9 +68,7 @@ def test_where_memory_runs_out_the_pools_limit_and_how_to_raise_it_are_told(monk
 
 
 def test_of_several_devices_the_largest_is_told_and_each_can_be_asked_for():
-    framework, model = frameworks.load(OWN["jax"].adapter), CATALOG["mlp"]
-    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
-    program = framework.build(Workload("jax", "mlp"), model, weights)
+    program, _ = built(Workload("jax", "mlp"))
     small, large = NewerGpu(), NewerGpu()
     program.device, program.devices.local = small, (small, large)
     program.reset_peak_memory()
@@ -86,9 +81,7 @@ def test_of_several_devices_the_largest_is_told_and_each_can_be_asked_for():
 
 def test_the_whole_state_is_ready_with_the_loss():
     """A step waits for the loss alone; a bigger batch, so that an update would still be under way."""
-    framework, model = frameworks.load(OWN["jax"].adapter), CATALOG["mlp"]
-    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
-    program = framework.build(Workload("jax", "mlp", "train_step", 256), model, weights)
+    program, _ = built(Workload("jax", "mlp", "train_step", 256))
     program.compile()
     for _ in range(20):
         program.step()

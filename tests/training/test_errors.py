@@ -3,24 +3,18 @@
 import numpy as np
 import pytest
 
-from fwbench.frameworks import load
 from fwbench.meters import sketching
-from fwbench.models import CATALOG
-from fwbench.models.weights import draw
-from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.programs import built
 from tests.sketching import of_inference, of_training
 
 # Three standard errors of an estimate.
 WITHIN = 0.08
 
 
-def computed(lane, precision, mode, model):
-    """A program after its first step, with the weights that it began with."""
-    workload = Workload(lane, model, mode, batch_size=4, precision=precision)
-    framework, described = load(OWN[lane].adapter), CATALOG[model]
-    weights = draw(described, framework.weight_shapes(described, described.sizes()), 0)
-    program = framework.build(workload, described, weights)
+def computed(lane, precision, mode):
+    """A program of the MLP after its first step, with the weights that it began with."""
+    program, weights = built(Workload(lane, "mlp", mode, batch_size=4, precision=precision))
     with program.session():
         program.compile()
         program.restart(weights)
@@ -34,13 +28,13 @@ def flat(program, mode):
     return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
 
 
-def stated(lane, mode, model):
+def stated(lane, mode):
     """The error that a row in bf16 states, and the true one."""
-    program, weights = computed("torch", "fp64", mode, model)
+    program, weights = computed("torch", "fp64", mode)
     exact = flat(program, mode)
     with program.session():
         folded = sketching.folded_output(program) if mode == "inference" else sketching.folded_step(program, weights)
-    program, weights = computed(lane, "bf16", mode, model)
+    program, weights = computed(lane, "bf16", mode)
     true = np.linalg.norm(flat(program, mode) - exact) / np.linalg.norm(exact)
     with program.session():
         if mode == "inference":
@@ -53,7 +47,7 @@ def stated(lane, mode, model):
 @pytest.mark.parametrize("mode", ["inference", "train_step"])
 @pytest.mark.parametrize("lane", ["torch", "jax"])
 def test_a_stated_error_is_the_true_one_and_one_off_by_a_factor_of_two_is_found(lane, mode):
-    error, true = stated(lane, mode, "mlp")
+    error, true = stated(lane, mode)
     assert 1e-3 < true < 1e-1
     assert error == pytest.approx(true, rel=WITHIN)
     for factor in (0.5, 2.0):

@@ -20,6 +20,7 @@ from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.suite.studies import STUDIES
+from tests.programs import built, outputs
 from tests.tensorflow import TENSORFLOW, XLA
 
 LANES = ("torch", "jax")
@@ -41,13 +42,11 @@ def workload(lane, model="mlp", mode="fit", **fields):
 
 
 def build(case, horizon=100):
-    framework, model = load(OWN[case.lane].adapter), {**CATALOG, **SHALLOW}[case.model]
-    weights = draw(model, framework.weight_shapes(model, model.sizes(case.axes)), case.seed)
-    return framework.build(case, model, weights, horizon)
+    return built(case, {**CATALOG, **SHALLOW}[case.model], horizon)[0]
 
 
 @pytest.fixture
-def shallow(lane, monkeypatch, quickly_compiled, freed, two_blocks):
+def shallow(lane, monkeypatch, freed, two_blocks):
     """Networks with few blocks; PyTorch's MobileNetV3, which needs no compiling, is whole."""
     if lane == "torch":
         return
@@ -56,8 +55,12 @@ def shallow(lane, monkeypatch, quickly_compiled, freed, two_blocks):
         monkeypatch.setattr(network, "_LAYERS", few(network._LAYERS))
 
 
+# The study's own number of epochs where it matters how well a network has learned.
+EPOCHS = STUDY.settings["epochs"][0]
+
+
 @functools.cache
-def fitted(lane, batch_size, seed, data="digits", model="mlp", epochs=STUDY.settings["epochs"][0]):
+def fitted(lane, batch_size=64, seed=0, data="digits", model="mlp", epochs=2):
     """The training of a workload of the study, its test scores, and the trained weights."""
     case = workload(
         lane,
@@ -77,21 +80,25 @@ def fitted(lane, batch_size, seed, data="digits", model="mlp", epochs=STUDY.sett
         return run.training, run.test(), program.weights()
 
 
-@pytest.mark.parametrize("lane", [TENSORFLOW, XLA])
-def test_tensorflow_takes_the_same_first_steps(lane):
-    torch_losses, losses = (fitted(each, 64, 0)[0].losses[:FIRST_STEPS] for each in ("torch", lane))
+@pytest.mark.parametrize("lane", ["jax", TENSORFLOW, XLA])
+def test_all_frameworks_take_the_same_first_steps(lane):
+    torch_losses, losses = (fitted(each)[0].losses[:FIRST_STEPS] for each in ("torch", lane))
+    assert len(losses) == FIRST_STEPS
     assert losses == pytest.approx(torch_losses, rel=BOUND)
 
 
-@pytest.mark.parametrize("batch_size", STUDY.batch_sizes)
-def test_both_frameworks_take_the_same_first_steps(batch_size):
-    torch_losses, jax_losses = (fitted(lane, batch_size, 0)[0].losses[:FIRST_STEPS] for lane in LANES)
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [size for size in STUDY.batch_sizes if size != 64])
+def test_so_they_do_with_batches_of_other_sizes(batch_size):
+    torch_losses, jax_losses = (fitted(lane, batch_size, epochs=EPOCHS)[0].losses[:FIRST_STEPS] for lane in LANES)
     assert jax_losses == pytest.approx(torch_losses, rel=BOUND)
 
 
 @pytest.mark.slow
 def test_both_frameworks_end_within_the_spread_between_seeds():
-    accuracies = {lane: [fitted(lane, 64, seed)[1].top1 for seed in STUDY.settings["seed"]] for lane in LANES}
+    accuracies = {
+        lane: [fitted(lane, seed=seed, epochs=EPOCHS)[1].top1 for seed in STUDY.settings["seed"]] for lane in LANES
+    }
     means = [statistics.mean(accuracies[lane]) for lane in LANES]
     spread = min(statistics.stdev(accuracies[lane]) for lane in LANES)
     assert min(means) >= 0.95
@@ -127,7 +134,7 @@ def test_on_a_gpu_batches_go_through_one_pinned_tensor_and_compute_the_same(monk
 @pytest.mark.parametrize("lane", [*LANES, TENSORFLOW, XLA])
 def test_the_scores_are_those_of_the_trained_weights(lane):
     """Against NumPy: the test split's 180 samples fill no whole number of batches of 64, so padding is left out."""
-    _, scores, weights = fitted(lane, 64, 0)
+    _, scores, weights = fitted(lane)
     with open_data("digits", CATALOG["mlp"], seed=0) as data:
         batches = list(data.batches("test", 64))
         assert data.sizes["test"] % 64
@@ -158,7 +165,15 @@ def test_evaluation_changes_nothing_and_is_without_dropout(lane, shallow):
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
+# Labels come from one loader, so that those in PyTorch show what would leak into the others.
+@pytest.mark.parametrize(
+    "lane",
+    [
+        "torch",
+        pytest.param("jax", marks=pytest.mark.slow),
+        pytest.param(*TENSORFLOW.values, marks=[*TENSORFLOW.marks, pytest.mark.slow]),
+    ],
+)
 def test_random_labels_cannot_be_learned(lane):
     """The small-CNN study's sanity check: 128 validation samples are right by chance, within 4 standard deviations."""
     training, scores, _ = fitted(lane, 128, 0, data="synthetic", model="cnn", epochs=2)
@@ -167,23 +182,18 @@ def test_random_labels_cannot_be_learned(lane):
         assert abs(found.top1 - chance) < 4 * np.sqrt(chance * (1 - chance) / 128)
 
 
-def trained(case, steps=2):
-    """Losses of a few steps on the placed batch, and the weights after them."""
+def trained(case):
+    """Losses of two steps on the placed batch, and the weights after them."""
     program = build(case)
     program.compile()
-    losses = []
-    for _ in range(steps):
-        program.step()
-        program.wait()
-        losses.append(float(program.output()[0]))
-    return losses, program.weights()
+    return outputs(program, 2)[:, 0].tolist(), program.weights()
 
 
-@pytest.mark.parametrize("mode", ["train_step", "fit"])
+# A train step's accumulated gradients are held against autograd's in test_restart.py.
 @pytest.mark.parametrize("lane", [*LANES, TENSORFLOW, XLA])
-def test_accumulated_gradients_make_the_whole_batchs_step(lane, mode):
-    whole, weights = trained(workload(lane, "cnn", mode, batch_size=8))
-    parts, accumulated = trained(workload(lane, "cnn", mode, batch_size=8, accumulate=4))
+def test_accumulated_gradients_make_the_whole_batchs_step(lane):
+    whole, weights = trained(workload(lane, batch_size=8))
+    parts, accumulated = trained(workload(lane, batch_size=8, accumulate=4))
     assert parts == pytest.approx(whole, rel=1e-5)
     for name in weights:
         # Adam's first steps are as long as the rate, whatever the gradient: 1e-4, less where rounding turns its sign.
@@ -239,6 +249,7 @@ def test_a_network_without_blocks_has_nothing_to_rematerialise(lane):
         build(workload(lane, "mlp", "train_step", batch_size=2, remat=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
 def test_vit_trains(lane, shallow):
     losses, _ = trained(workload(lane, "shallow_vit_b_16", "train_step", batch_size=2, axes=SMALL))

@@ -3,25 +3,20 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch._dynamo.utils import counters
 from torch._inductor import cudagraph_trees
 
-from fwbench import frameworks
 from fwbench.frameworks.torch import graphs
 from fwbench.frameworks.torch.program import Placed, set_precision
-from fwbench.models import CATALOG
-from fwbench.models.weights import canonical
-from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests import programs
 
 
 def built(workload):
-    framework = frameworks.load(OWN[workload.lane].adapter)
-    model = CATALOG[workload.model]
-    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), workload.seed)
-    return framework.build(workload, model, weights)
+    return programs.built(workload)[0]
 
 
 @pytest.mark.parametrize(
@@ -51,21 +46,13 @@ def replaying(monkeypatch):
     monkeypatch.setattr(Placed, "may_replay", True)
 
 
-def losses(program, steps=3):
-    found = []
-    for _ in range(steps):
-        program.step()
-        found.append(program.output().item())
-    return found
-
-
 def test_parts_are_added_to_gradients_that_no_replay_overwrites(monkeypatch):
     workload = Workload("torch", "mlp", "train_step", 8, accumulate=4)
-    expected = losses(built(workload))
+    expected = programs.outputs(built(workload), 3)
     monkeypatch.setattr(Placed, "may_replay", True)
     program = built(workload)
     own = [parameter.grad.data_ptr() for parameter in program.module.parameters()]
-    assert losses(program) == expected
+    np.testing.assert_array_equal(programs.outputs(program, 3), expected)
     assert [parameter.grad.data_ptr() for parameter in program.module.parameters()] == own
     # They were emptied after each step, or the next one would add to them.
     assert not any(parameter.grad.any() for parameter in program.module.parameters())
@@ -73,7 +60,7 @@ def test_parts_are_added_to_gradients_that_no_replay_overwrites(monkeypatch):
 
 def test_without_parts_gradients_are_thrown_away(replaying):
     program = built(Workload("torch", "mlp", "train_step", 8))
-    losses(program)
+    program.step()
     assert all(parameter.grad is None for parameter in program.module.parameters())
 
 
@@ -188,6 +175,7 @@ def test_the_older_settings_of_the_arithmetic_can_be_read_and_say_the_same(preci
     assert torch.backends.mkldnn.fp32_precision == "ieee"
 
 
+@pytest.mark.slow
 def test_cudnns_older_setting_can_be_read_and_says_the_same():
     """In processes of their own: what was once set through the older setting alone can be read ever after."""
     script = """

@@ -1,26 +1,19 @@
 """A list of sizes in real frameworks: what a call computes, what each lane compiles for it, and a run's record."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import sums
 import torch
+from projects import measured
 
-from fwbench import frameworks
 from fwbench.compare.cases import cases
 from fwbench.compare.parity import evidence
 from fwbench.models import Model, inputs, mixed
 from fwbench.models.project import complete
-from fwbench.models.weights import canonical
-from fwbench.record.lanes import OWN
-from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
+from tests import programs
 
 LENGTHS = (5, 12, 5, 9)
 SUMS = Model(
@@ -51,16 +44,12 @@ def test_sums(fwbench_measure):
 
 
 def built(lane):
-    described, workload = complete(SUMS, lane), Workload(lane, "sums", batch_size=2, axes=SUMS.sweep()[0])
-    framework = frameworks.load(OWN[lane.partition(":")[0]].adapter)
-    assert framework.refusal(workload, described) is None
-    weights = canonical("drawn", described, framework.weight_shapes(described, described.sizes(workload.axes)), 0)
-    return weights, framework.build(workload, described, weights)
+    return programs.built(Workload(lane, "sums", batch_size=2, axes=SUMS.sweep()[0]), complete(SUMS, lane))
 
 
 def called(lane):
     """Weights and output of a program, its times of compiling, and the compilations of two calls."""
-    weights, program = built(lane)
+    program, weights = built(lane)
     if lane.startswith("torch-compile"):
         # As in a process of its own: compiled code belongs to the class.
         torch._dynamo.reset()
@@ -111,7 +100,7 @@ def test_a_call_takes_every_size_and_a_lane_compiles_what_its_framework_does(lan
 def test_the_operations_of_a_call_are_those_of_all_sizes():
     flops = {}
     for lane in ("torch:exact", "jax:exact"):
-        _, program = built(lane)
+        program, _ = built(lane)
         with program.session():
             program.compile()
             program.call_and_wait()
@@ -124,15 +113,8 @@ def test_the_operations_of_a_call_are_those_of_all_sizes():
 def test_a_run_checks_the_outputs_of_all_sizes_and_counts_compilations(tmp_path):
     shutil.copy(sums.__file__, tmp_path)
     (tmp_path / "test_sums.py").write_text(TEST)
-    options = ("--benchmark-only", "--benchmark-max-time=0", "--benchmark-min-rounds=5", "-p", "no:cacheprovider")
-    command = [sys.executable, "-m", "pytest", *options, "--fwbench-minutes=0", "--fwbench-set=patience=0", "-rs"]
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "measured in inference, and not in train_step" in done.stdout
-    (journal,) = Path(tmp_path / ".benchmarks").rglob("*.jsonl")
-    records = map(json.loads, journal.read_text().splitlines())
-    found = [Measurement.from_json(record) for record in records if "workload" in record and not record.get("failure")]
+    said, found = measured(tmp_path)
+    assert "measured in inference, and not in train_step" in said
     by_lane = {case.workload.lane: case for case in cases(found)}
     assert list(by_lane) == ["torch:exact", "torch:padded", "torch:leaking", "jax:padded"]
     words = {

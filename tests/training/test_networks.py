@@ -1,18 +1,13 @@
 """Two networks of one framework, measured as lanes in a project of a user's."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
+from projects import measured
 
 from fwbench import frameworks
 from fwbench.compare.cases import cases as of_measurements
 from fwbench.compare.parity import evidence
 from fwbench.models import Model, inputs
 from fwbench.record.lanes import OWN
-from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report.answers import answers
 
@@ -65,16 +60,8 @@ def cases(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     (folder / "networks.py").write_text(NETWORKS)
     (folder / "test_attention.py").write_text(TEST)
-    options = ("--benchmark-only", "--benchmark-max-time=0", "--benchmark-min-rounds=5", "-p", "no:cacheprovider")
-    command = [sys.executable, "-m", "pytest", *options, "--fwbench-minutes=0", "--fwbench-set=patience=0"]
-    # Without what a parallel run of the tests tells its own workers.
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (journal,) = (folder / ".benchmarks").rglob("*.jsonl")
-    records = map(json.loads, journal.read_text().splitlines())
-    measured = [Measurement.from_json(record) for record in records if "workload" in record]
-    return {case.workload.lane: case for case in of_measurements(measured)}
+    _, found = measured(folder)
+    return {case.workload.lane: case for case in of_measurements(found)}
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
+from tests.programs import outputs
 from tests.sketching import of_inference, of_training
 
 PACKAGE = Path(__file__).parents[2] / "docs" / "numpy-lane"
@@ -36,13 +37,8 @@ def both(monkeypatch):
     return built
 
 
-def losses(program, steps=5):
-    found = []
-    for _ in range(steps):
-        program.step()
-        program.wait()
-        found.append(float(program.output()[0]))
-    return found
+def losses(program):
+    return outputs(program, 5)[:, 0].tolist()
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -66,8 +62,7 @@ def test_what_both_compute_agrees_with_outputs_losses_and_gradients(both, mode):
     measured = []
     for workload, weights, program in both(mode):
         with program.session():
-            program.step()
-            program.wait()
+            program.call_and_wait()
             check = of_inference(program, "fp32") if mode == "inference" else of_training(program, weights, "fp32")
         assert check.keys() == ({"output"} if mode == "inference" else {"loss", "gradients", "updates"})
         measured.append(Measurement(workload, parity={"check": check}))

@@ -10,8 +10,6 @@ from fwbench.frameworks.jax.networks import network
 from fwbench.models.importing import ModelError
 from fwbench.models.weights import draw
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 X = np.random.default_rng(0).standard_normal((2, 4), np.float32)
 SEQUENCE = np.random.default_rng(0).standard_normal((2, 5, 4), np.float32)
 HEAD = {"head.weight": (3, 4), "head.bias": (3,)}

@@ -21,8 +21,7 @@ from fwbench.models.importing import ModelError
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import draw
 from fwbench.record.workload import Workload
-
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
+from tests.programs import built, outputs
 
 BATCH = 8
 IMAGE = fwbench.image(8, 8, 3)
@@ -54,27 +53,25 @@ ATTENTION = model("attention", "Attention", inputs=NUMBERS, loss="mse", torch="o
 STOCHASTIC = ("nnx", "linen", "equinox")
 
 every_kind = pytest.mark.parametrize("kind", MODELS)
+# The object's functions are the tuple's.
+every_trained_kind = pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "object"])
 
 
-def weights_of(described, sizes=None):
-    return draw(described, FRAMEWORK.weight_shapes(described, sizes or described.sizes()), seed=0)
+def weights_of(described, seed=0):
+    return draw(described, FRAMEWORK.weight_shapes(described, described.sizes()), seed)
 
 
 def program(described, mode="inference", **fields):
-    workload = Workload("jax", described.name, mode=mode, **{"batch_size": BATCH, "learning_rate": 0.02, **fields})
-    assert FRAMEWORK.unavailable(workload, described) is None
-    made = FRAMEWORK.build(workload, described, weights_of(described, described.sizes(workload.axes)))
+    fields = {"batch_size": BATCH, "learning_rate": 0.02, **fields}
+    made, _ = built(Workload("jax", described.name, mode=mode, **fields), described)
     made.compile()
     return made
 
 
-def steps(made, count):
-    outputs = []
-    for _ in range(count):
-        made.step()
-        made.wait()
-        outputs.append(made.output())
-    return outputs
+def assert_equal(found, expected):
+    """The same weights, bit for bit."""
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], array) for name, array in expected.items())
 
 
 def changed(described, **fields):
@@ -91,8 +88,9 @@ def sentence(described, mode="inference", **fields):
 @every_kind
 def test_inference_is_the_network_at_the_canonical_weights(kind):
     """Against NumPy, through names and layouts of PyTorch's."""
-    (output,) = steps(program(MODELS[kind]), 1)
-    weights = weights_of(MODELS[kind])
+    made, weights = program(MODELS[kind]), weights_of(MODELS[kind])
+    assert_equal(made.weights(), weights)
+    (output,) = outputs(made, 1)
     x = draw_inputs(MODELS[kind].inputs, BATCH, 0, {})[""]
     if kind in STOCHASTIC:
         nchw = torch.from_numpy(x).permute(0, 3, 1, 2)
@@ -108,23 +106,20 @@ def test_inference_is_the_network_at_the_canonical_weights(kind):
     np.testing.assert_allclose(output, x @ weights["head.weight"].T + weights["head.bias"], rtol=1e-4, atol=1e-5)
 
 
-@every_kind
-def test_the_record_says_which_jits_work_a_call_leaves_out(kind):
-    """Those of others hand arrays over, as a compiled program is called."""
-    left_out = {"nnx": "flax.nnx.jit", "equinox": "equinox.filter_jit"}
-    assert program(MODELS[kind]).settings.get("call_leaves_out") == left_out.get(kind)
-
-
 # What a user of each library holds, and hands to its jit.
 HELD = {"nnx": nnx.Module, "linen": dict, "equinox": equinox.Module, "tuple": dict, "object": dict}
+
+
+# The work of whose jits a compiled program's call leaves out; those of others hand arrays over as it does.
+LEFT_OUT = {"nnx": "flax.nnx.jit", "equinox": "equinox.filter_jit"}
 
 
 def settled(made, count):
     """The outputs of calls that compile nothing."""
     before = made.compilations()
-    outputs = steps(made, count)
+    found = outputs(made, count)
     assert made.compilations() == before
-    return outputs
+    return list(found)
 
 
 @every_kind
@@ -134,10 +129,11 @@ def test_a_module_is_called_as_its_users_call_it(kind):
     program_of, module_of = (program(described, call=call) for call in ("program", "module"))
     assert isinstance(module_of._held, HELD[kind])
     assert "call_leaves_out" not in module_of.settings
+    assert program_of.settings.get("call_leaves_out") == LEFT_OUT.get(kind)
     del module_of.compiled
-    others = draw(described, FRAMEWORK.weight_shapes(described, described.sizes()), seed=1)
+    others = weights_of(described, seed=1)
     batches = [draw_inputs(described.inputs, BATCH, seed, {}) for seed in (1, 2)]
-    outputs = []
+    made_by = []
     for made in (program_of, module_of):
         found = settled(made, 1)
         made.rotate(batches)
@@ -145,10 +141,10 @@ def test_a_module_is_called_as_its_users_call_it(kind):
         made.restart(others)
         found += settled(made, 1)
         made.relocate()
-        outputs.append([*found, *settled(made, 1)])
-    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-5, atol=1e-6)
+        made_by.append([*found, *settled(made, 1)])
+    np.testing.assert_allclose(made_by[1], made_by[0], rtol=1e-5, atol=1e-6)
     # The last is of the batch and the weights of the one before.
-    assert len({array.tobytes() for array in outputs[1]}) == 4
+    assert len({array.tobytes() for array in made_by[1]}) == 4
 
 
 @pytest.mark.parametrize("fields", [{"mode": "prefill"}, {"devices": 2}])
@@ -157,44 +153,38 @@ def test_a_module_is_called_in_inference_on_one_device(fields):
     assert FRAMEWORK.unavailable(workload, MODELS["nnx"])
 
 
-def test_a_function_needs_nothing_that_only_a_new_flax_has():
-    """A search of older releases of JAX brings older releases of Flax along."""
-    code = (
-        "from flax import nnx\n"
-        "del nnx.List\n"
-        "from fwbench.frameworks.jax.adapter import FRAMEWORK\n"
-        "from fwbench.models import Model\n"
-        "from fwbench.models.inputs import normal\n"
-        "from fwbench.record.workload import Workload\n"
-        "model = Model('double', jax='jax.numpy:square', inputs=normal(3))\n"
-        "made = FRAMEWORK.build(Workload('jax', 'double'), model, {})\n"
-        "made.compile()\n"
-    )
+def test_a_function_needs_neither_a_new_flax_nor_another_library():
+    """A search of older releases of JAX brings older releases of Flax along; and Equinox takes time to import."""
+    code = """
+import sys
+from flax import nnx
+new = nnx.List
+del nnx.List
+from fwbench.frameworks.jax.adapter import FRAMEWORK
+from fwbench.models import CATALOG, Model
+from fwbench.models.inputs import normal
+from fwbench.record.workload import Workload
+model = Model("double", jax="jax.numpy:square", inputs=normal(3))
+made = FRAMEWORK.build(Workload("jax", "double"), model, {})
+made.compile()
+nnx.List = new
+FRAMEWORK.weight_shapes(CATALOG["mlp"], {})
+assert "equinox" not in sys.modules
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 @every_kind
-def test_the_loss_on_a_repeated_batch_falls(kind):
-    losses = steps(program(MODELS[kind], "train_step"), 40)
-    # The mean of some steps, as dropout makes each another.
-    assert np.mean(losses[-5:]) < 0.97 * np.mean(losses[:5])
-
-
-@every_kind
-def test_weights_come_out_as_they_went_in(kind):
-    for mode in ("inference", "train_step"):
-        expected, found = weights_of(MODELS[kind]), program(MODELS[kind], mode).weights()
-        assert found.keys() == expected.keys()
-        assert all(np.array_equal(found[name], array) for name, array in expected.items())
-
-
-@every_kind
-def test_every_parameter_is_trained_and_statistics_run_along(kind):
+def test_training_lowers_the_loss_trains_every_parameter_and_lets_statistics_run_along(kind):
     made = program(MODELS[kind], "train_step")
     before = made.weights()
-    steps(made, 2)
+    assert_equal(before, weights_of(MODELS[kind]))
+    losses = outputs(made, 2)
     after = made.weights()
+    losses = [*losses, *outputs(made, 38)]
+    # The mean of some steps, as dropout makes each another.
+    assert np.mean(losses[-5:]) < 0.97 * np.mean(losses[:5])
     assert [name for name in before if np.array_equal(before[name], after[name])] == []
     for name in before:
         if name.endswith("running_mean"):
@@ -221,8 +211,9 @@ def test_dropout_is_on_in_training_alone_and_advances(kind):
 
 def test_dropout_of_a_program_advances_from_step_to_step():
     """At a learning rate that moves nothing, only another mask makes another loss."""
-    for kind in STOCHASTIC:
-        losses = steps(program(MODELS[kind], "train_step", learning_rate=1e-12), 3)
+    # Its own stream of NNX's, and a key for each step, as all others are given.
+    for kind in ("nnx", "linen"):
+        losses = outputs(program(MODELS[kind], "train_step", learning_rate=1e-12), 3)
         assert len({float(loss[0]) for loss in losses}) == 3
 
 
@@ -246,23 +237,16 @@ def test_streams_are_no_arguments_of_inference():
     assert not any(jnp.issubdtype(array.dtype, jax.dtypes.prng_key) for array in jax.tree.leaves(made.arguments))
 
 
-@every_kind
-def test_relocating_changes_no_result(kind):
-    for mode in ("inference", "train_step"):
-        expected = steps(program(MODELS[kind], mode), 3)
-        made = program(MODELS[kind], mode)
-        found = steps(made, 1)
-        made.relocate()
-        found += steps(made, 2)
-        np.testing.assert_array_equal(found, expected)
-
-
-@every_kind
-def test_accumulation_cuts_the_batch(kind):
-    (whole,) = steps(program(MODELS[kind], "train_step"), 1)
-    (parts,) = steps(program(MODELS[kind], "train_step", accumulate=4), 1)
+@every_trained_kind
+def test_relocating_and_accumulating_change_no_step(kind):
+    expected = outputs(program(MODELS[kind], "train_step"), 3)
+    made = program(MODELS[kind], "train_step")
+    found = list(outputs(made, 1))
+    made.relocate()
+    np.testing.assert_array_equal([*found, *outputs(made, 2)], expected)
+    (parts,) = outputs(program(MODELS[kind], "train_step", accumulate=4), 1)
     # Parts have their own batch statistics and masks.
-    assert parts == pytest.approx(whole, rel=1e-6 if kind in ("tuple", "object") else 0.5)
+    assert parts == pytest.approx(expected[0], rel=1e-6 if kind == "tuple" else 0.5)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -271,16 +255,18 @@ def test_tokens_stay_integers_and_axes_reach_the_builder(length, precision):
     fields = {"axes": (("length", length),), "precision": precision}
     made = program(TOKENS, **fields)
     assert made.weights()["position"].shape == (length, 6)
-    (output,) = steps(made, 1)
+    (output,) = outputs(made, 1)
     assert output.shape == (BATCH, length, 11)
-    losses = steps(program(TOKENS, "train_step", **fields), 20)
+    # Embeddings of Flax compute in their weights' format.
+    assert made.out[0].dtype == {"fp32": "float32", "bf16": "bfloat16"}[precision]
+    losses = outputs(program(TOKENS, "train_step", **fields), 20)
     assert losses[-1] < 0.9 * losses[0]
 
 
 def test_a_function_has_no_weights_to_train():
     made = program(FUNCTION)
     assert made.weights() == FRAMEWORK.weight_shapes(FUNCTION, {}) == {}
-    (output,) = steps(made, 1)
+    (output,) = outputs(made, 1)
     query, key, value = (draw_inputs(FUNCTION.inputs, BATCH, 0, {})[name] for name in FUNCTION.inputs)
     expected = torch.softmax(torch.from_numpy(query @ key.swapaxes(1, 2)), -1).numpy() @ value
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
@@ -300,7 +286,7 @@ def test_a_function_has_no_weights_to_train():
 def test_losses(loss, targets):
     """The first one against NumPy; then it falls."""
     described = model("loss", "Pair", loss=loss, targets=targets)
-    losses = steps(program(described, "train_step", accumulate=2), 20)
+    losses = outputs(program(described, "train_step", accumulate=2), 20)
     weights, x = weights_of(described), draw_inputs(described.inputs, BATCH, 0, {})[""]
     output = x.mean((1, 2)) @ weights["head.weight"].T + weights["head.bias"]
     wanted = draw_targets(Workload("jax", "loss", batch_size=BATCH), described, output.shape)
@@ -362,7 +348,7 @@ def test_a_function_fuses_an_attention_into_pytorchs(function):
     x = torch.from_numpy(draw_inputs(described.inputs, BATCH, 0, {})[""])
     with torch.inference_mode():
         expected = reference["frozen"](reference["attention"](x, x, x)[0]).numpy()
-    (output,) = steps(made, 1)
+    (output,) = outputs(made, 1)
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -378,9 +364,8 @@ def test_gradients_come_back_under_canonical_names():
 
     found = gradient(weights)
     assert {name: array.shape for name, array in found.items()} == made.shapes
-    own = jax.grad(lambda leaves: jnp.square(made.apply(leaves, x)[0]).sum())(
-        list(map(jnp.asarray, made.load(weights)))
-    )
+    of_leaves = jax.jit(jax.grad(lambda leaves: jnp.square(made.apply(leaves, x)[0]).sum()))
+    own = of_leaves(list(map(jnp.asarray, made.load(weights))))
     for name, array in made.canonical(own).items():
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-6)
 
@@ -460,14 +445,6 @@ def test_activation_checkpointing_needs_blocks_that_are_known():
     )
 
 
-def test_a_network_of_another_library_does_not_import_equinox():
-    code = (
-        "import sys; from fwbench.frameworks.jax.adapter import FRAMEWORK; from fwbench.models import CATALOG\n"
-        "FRAMEWORK.weight_shapes(CATALOG['mlp'], {}); assert 'equinox' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_flaxs_own_batch_normalisation_counts_the_biased_variance():
     """What a proof against PyTorch has to say of a twin with Flax's layer: it is carried, not corrected."""
     made = network(MODELS["nnx"], MODELS["nnx"].sizes())
@@ -485,15 +462,5 @@ def test_flaxs_own_batch_normalisation_counts_the_biased_variance():
 def test_what_is_not_the_output_is_computed_too():
     """As PyTorch does: XLA would leave out a head that nobody asks for, and win by it."""
     two = program(model("two-heads", "TwoHeads", inputs=fwbench.normal(3), output="first"))
-    two.step()
-    two.wait()
-    assert two.output().shape == (BATCH, 5)
+    assert outputs(two, 1).shape == (1, BATCH, 5)
     assert two.fingerprint().operators["dot_general"] == 2
-
-
-@pytest.mark.parametrize(("precision", "expected"), [("fp32", "float32"), ("bf16", "bfloat16")])
-def test_embeddings_of_flax_compute_in_their_weights_format(precision, expected):
-    made = program(TOKENS, precision=precision, axes=(("length", 4),))
-    made.step()
-    made.wait()
-    assert made.out[0].dtype == expected

@@ -10,8 +10,8 @@ import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's w
 import fwbench
 from fwbench.models.importing import ModelError
 from fwbench.models.weights import draw
-from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.programs import built, outputs
 from tests.tensorflow import needs_tensorflow
 
 pytestmark = needs_tensorflow
@@ -35,24 +35,13 @@ MODELS = {
 }
 
 
-def build(model, mode="inference", lane="tensorflow", **fields):
-    from fwbench.frameworks import load
-
-    framework = load(OWN[lane].adapter)
-    workload = Workload(lane, model.name, mode, BATCH, **fields)
-    assert framework.unavailable(workload, model) is None
-    weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
-    return framework.build(workload, model, weights), weights
+def build(model, mode="inference", **fields):
+    return built(Workload("tensorflow", model.name, mode, BATCH, **fields), model)
 
 
 def called(program, steps=1):
     program.compile()
-    found = []
-    for _ in range(steps):
-        program.step()
-        program.wait()
-        found.append(program.output())
-    return found
+    return outputs(program, steps)
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
+from tests import programs
 from tests.sketching import of_inference, of_training
 
 BATCH = 4
@@ -25,6 +26,13 @@ TOKENS = {
     "input_ids": inputs.tokens("length", vocabulary=1000),
     "attention_mask": inputs.ones("length", dtype="int32"),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Imported before a network is built, and not by every process that collects these tests."""
+    import timm  # noqa: F401
+    from transformers import BertForTokenClassification  # noqa: F401
 
 
 def model(name, given, **fields):
@@ -58,11 +66,7 @@ def named(models):
 
 
 def built(row, mode="inference", lane="torch", **fields):
-    workload = Workload(lane, row.name, mode, fields.pop("batch_size", BATCH), **fields)
-    framework = frameworks.load(OWN[lane].adapter)
-    assert framework.unavailable(workload, row) is None
-    weights = draw(row, framework.weight_shapes(row, row.sizes(workload.axes)), 0)
-    return framework.build(workload, row, weights)
+    return programs.built(Workload(lane, row.name, mode, BATCH, **fields), row)[0]
 
 
 def given(row, axes=()):
@@ -104,18 +108,12 @@ def canonical(module):
 def inferred(program):
     with program.session():
         program.compile()
-        program.step()
-        program.wait()
-        return program.output()
+        return programs.outputs(program, 1)[0]
 
 
 def stepped(program, steps=2):
     """The losses of the first steps, of which compiling makes one."""
-    found = []
-    for _ in range(steps):
-        program.step()
-        found.append(program.output().item())
-    return found
+    return programs.outputs(program, steps)[:, 0].tolist()
 
 
 @named(TRAINED)
@@ -169,8 +167,14 @@ def test_compiling_changes_no_training_step(row):
     assert stepped(compiled, 1) == pytest.approx(expected[1:], rel=1e-4)
 
 
-@named(FUNCTIONS)
-def test_a_function_without_weights_is_a_model(row):
+@pytest.mark.parametrize(
+    ("row", "lane"),
+    [
+        *(pytest.param(row, "torch", id=row.name) for row in FUNCTIONS),
+        pytest.param(FUNCTIONS[0], "torch-compile", id="compiled", marks=pytest.mark.slow),
+    ],
+)
+def test_a_function_without_weights_is_a_model(row, lane):
     batch = given(row)
     expected = {
         "attention": lambda: torch_networks.attention(**batch),
@@ -179,8 +183,7 @@ def test_a_function_without_weights_is_a_model(row):
         "attention_of": lambda: torch_networks.attention_of(2)(batch[""]),
     }[row.name]()
     assert shapes(network(row, row.sizes())) == {}
-    for lane in ("torch", "torch-compile") if row.name == "attention" else ("torch",):
-        np.testing.assert_allclose(inferred(built(row, lane=lane)), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(inferred(built(row, lane=lane)), expected, rtol=1e-4, atol=1e-5)
     training = Workload("torch", row.name, "train_step", BATCH)
     assert frameworks.load(OWN["torch"].adapter).unavailable(training, row) == f"{row.name} has no weights to train"
 

@@ -4,14 +4,12 @@ import functools
 
 import pytest
 
-from fwbench import frameworks
 from fwbench.compare.agreement import of_sides
 from fwbench.meters.remembering import vary
 from fwbench.models import Model, inputs
-from fwbench.models.weights import canonical
-from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.worker.process.checks import computed
+from tests.programs import built
 
 
 @functools.cache
@@ -19,17 +17,14 @@ def outputs(lane, name, mode, precision="fp32"):
     """What a side computes after some calls, of several batches where timed calls take these."""
     model = Model("block", inputs=inputs.normal(9, 32), **{lane: f"sides_{lane}:{name}"})
     workload = Workload(lane, model.name, mode, 4, precision)
-    framework = frameworks.load(OWN[lane].adapter)
-    shapes = framework.weight_shapes(model, model.sizes())
-    weights = functools.partial(canonical, "drawn", model, shapes, 0)
-    program = framework.build(workload, model, weights())
+    program, weights = built(workload, model)
     vary(program, model, workload)
     with program.session():
         program.compile()
         # Two sides make other numbers of calls, so that their last ones took other batches.
         for _ in range(3 + len(name) % 3):
             program.call_and_wait()
-        return computed(program, model, workload, weights)
+        return computed(program, model, workload, lambda: weights)
 
 
 def held(lane, name, mode, precision="fp32"):

@@ -9,9 +9,9 @@ import torch
 import fwbench
 from fwbench import frameworks
 from fwbench.models import CATALOG
-from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests import programs
 
 LANE, BATCH, HORIZON = "torch-compile-step", 8, 6
 
@@ -50,11 +50,7 @@ RANDOM = model("Random", fwbench.normal(6))
 
 
 def built(row, lane=LANE, mode="train_step", **fields):
-    workload = Workload(lane, row.name, mode, BATCH, **fields)
-    framework = frameworks.load(OWN[lane].adapter)
-    assert framework.unavailable(workload, row) is None
-    start = draw(row, framework.weight_shapes(row, row.sizes()), 0)
-    program = framework.build(workload, row, start, HORIZON)
+    program, start = programs.built(Workload(lane, row.name, mode, BATCH, **fields), row, HORIZON)
     if mode == "train_step":
         program.compile()
         # Compiling makes a step.
@@ -63,12 +59,7 @@ def built(row, lane=LANE, mode="train_step", **fields):
 
 
 def stepped(program, steps):
-    losses = []
-    for _ in range(steps):
-        program.step()
-        program.wait()
-        losses.append(float(program.output()[0]))
-    return losses
+    return programs.outputs(program, steps)[:, 0].tolist()
 
 
 @pytest.mark.slow

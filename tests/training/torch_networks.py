@@ -1,36 +1,33 @@
 """Networks as users of PyTorch write and import them, right ones and wrong ones."""
 
-import timm
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import BertConfig, BertForTokenClassification
 from transformers.modeling_outputs import TokenClassifierOutput
 
 
+def of_timm(name, **options):
+    import timm
+
+    return timm.create_model(name, num_classes=7, **options)
+
+
 def vision_transformer(image_size):
-    return timm.create_model(
-        "vit_tiny_patch16_224", img_size=image_size, embed_dim=32, depth=2, num_heads=2, num_classes=7
-    )
+    return of_timm("vit_tiny_patch16_224", img_size=image_size, embed_dim=32, depth=2, num_heads=2)
 
 
 def resnet():
-    return timm.create_model("resnet10t", num_classes=7)
+    return of_timm("resnet10t")
 
 
 def swin():
-    return timm.create_model(
-        "swin_tiny_patch4_window7_224",
-        img_size=32,
-        window_size=4,
-        embed_dim=16,
-        depths=(1, 1),
-        num_heads=(2, 2),
-        num_classes=7,
-    )
+    small = {"img_size": 32, "window_size": 4, "embed_dim": 16, "depths": (1, 1), "num_heads": (2, 2)}
+    return of_timm("swin_tiny_patch4_window7_224", **small)
 
 
 def bert():
+    from transformers import BertConfig, BertForTokenClassification
+
     return BertForTokenClassification(
         BertConfig(
             vocab_size=1000,
