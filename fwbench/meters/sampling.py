@@ -32,10 +32,10 @@ def sampled(run: Callable[[], object], within: CodeType, seconds: float = SECOND
         since, last = now - last, now
         innermost = frame
         while frame is not None and frame.f_code is not within:
-            frame, left = frame.f_back, frame
             # A signal may interrupt the sample before it, which is no part of the run.
-            if left.f_code is sample.__code__:
-                innermost = frame
+            if frame.f_code is sample.__code__:
+                innermost = frame.f_back
+            frame = frame.f_back
         if frame is not None and innermost is not None:
             code = innermost.f_code
             times[code.co_qualname, code.co_filename, innermost.f_lineno] += since

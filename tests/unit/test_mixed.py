@@ -20,7 +20,7 @@ from fwbench.report import calls
 from fwbench.worker.process.run import Measuring
 from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 from tests.unit.recorded import measured
-from tests.unit.test_plugin import FAST, run, saved, suite  # noqa: F401 (a fixture)
+from tests.unit.test_plugin import FAST, noops, run, saved, suite  # noqa: F401 (fixtures)
 
 LENGTHS = (17, 128, 33, 17)
 LISTED = (("length", LENGTHS),)

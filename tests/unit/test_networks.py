@@ -149,8 +149,8 @@ def test_an_edit_of_any_network_is_an_edit_of_the_project(tmp_path):
     for name in ("net", "fused", "jax_net"):
         (tmp_path / f"{name}.py").write_text(f"NAME = {name!r}\n")
     model = Model("block", torch={"one": "net:A", "two": "fused:A"}, jax="jax_net:A", inputs=fwbench.normal(8))
-    files, _ = _followed([model], Project(tmp_path, (tmp_path,), {}))
-    assert files.keys() == {"net", "fused", "jax_net"}
+    followed = _followed([model], Project(tmp_path, (tmp_path,), {}))
+    assert followed.files.keys() == {"net", "fused", "jax_net"}
 
 
 def test_each_further_network_is_proved_against_another_frameworks_under_a_name_of_its_own():

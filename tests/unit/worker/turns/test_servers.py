@@ -139,12 +139,17 @@ def test_lanes_keep_their_own_servers_and_share_them_by_lot_where_they_may(playe
     assert sum(script.servers.values()) == (2 if kept else 2 * OWN)
 
 
-@pytest.mark.parametrize(("workloads", "servers"), [([ONE], 2), ([ONE, TWO], 4)])
-def test_a_workload_whose_compiling_is_timed_has_servers_of_its_own(played, workloads, servers):
+def test_a_workload_whose_compiling_is_timed_has_servers_of_its_own(monkeypatch):
     """Kept from round to round, and emptied before each."""
     script = Script(same)
-    played(script, 3, *workloads, cold=[ONE])
-    assert sum(script.servers.values()) == servers
+    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
+    with Servers() as servers:
+        pairs = Pairs(*ALIKE, CATALOG, machine(), "cpu", 60.0, seed=0, cold=[ONE], servers=servers)
+        for _ in range(3):
+            pairs.play((ONE,))
+        assert sum(script.servers.values()) == 2
+        pairs.play((TWO,))
+        assert sum(script.servers.values()) == 4
     assert [message for _, message in script.log].count("cool") == 2 * 3
 
 
