@@ -11,7 +11,7 @@ from fwbench.parity import randomness
 from fwbench.parity.case import Case
 from fwbench.parity.choices import TARGETS
 from fwbench.parity.choices.proof import prove
-from fwbench.parity.choices.steering import sweep
+from fwbench.parity.choices.steering import at, sweep
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.proof import Proof
 from fwbench.parity.torch import TorchSide
@@ -62,7 +62,7 @@ def test_a_sweep_takes_each_number_once_as_far_as_there_is_room(high, room, poin
     own = fwbench.Model("own", torch="none:Net", inputs=fwbench.integers(6, high=high))
     case = Case(own)
     swept, reached = sweep(case, "", own.inputs[""], room)
-    taken = np.concatenate([case.at(point).inputs(point)[""].ravel() for point in swept])
+    taken = np.concatenate([at(case, point).inputs(point)[""].ravel() for point in swept])
     assert (len(swept), {point.batch_size for point in swept}, reached) == (points, {batch}, end)
     assert sorted(set(taken)) == list(range(end))
 
