@@ -5,7 +5,6 @@ continues the run, and in copies of these files. A later copy may hold more: rou
 attempts that were disturbed more.
 """
 
-import json
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
@@ -53,14 +52,22 @@ def _marks(m: Measurement) -> list[Hashable]:
     return [(m.asked.anywhere, _mark(attempt)) for attempt in (own, *m.attempts)]
 
 
-def _mark(attempt: Mapping[str, Any]) -> str:
-    values = {name: metric.get("value") for name, metric in attempt.get("metrics", {}).items()}
-    message = (attempt.get("failure") or {}).get("message")
-    return json.dumps([attempt.get("stages", {}), values, attempt.get("processes", ()), message], sort_keys=True)
+def _mark(attempt: Mapping[str, Any]) -> Hashable:
+    # Numbers and no text of them, as a whole one is read back as a float.
+    return (
+        _items(attempt.get("stages", {})),
+        _items({name: metric.get("value") for name, metric in attempt.get("metrics", {}).items()}),
+        tuple(map(_items, attempt.get("processes", ()))),
+        (attempt.get("failure") or {}).get("message"),
+    )
 
 
 def _digest(m: Measurement) -> str | None:
     return m.program.digest if m.program else None
+
+
+def _items(of: Mapping[str, Any]) -> Hashable:
+    return tuple(sorted(of.items()))
 
 
 def _fullness(m: Measurement) -> tuple[int, int, int]:

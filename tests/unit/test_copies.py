@@ -1,9 +1,14 @@
 """Copies of one measurement among records, found by what no two measurements share."""
 
+import dataclasses
+import json
+
 import pytest
 
+from fwbench.record import schema
 from fwbench.record.copies import Copies
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Measurement
 from tests.unit.recorded import measured
 
 
@@ -34,3 +39,11 @@ def test_measurements_of_two_programs_keep_their_own_places(given, numbers):
 def test_the_fullest_copy_is_kept():
     fuller = of_program(None, **FULLER)
     assert Copies([of_program("old"), fuller, of_program("old")]).kept == [fuller]
+
+
+def test_a_whole_number_is_the_same_number_when_it_is_read_back():
+    # JSON that another program has written may have whole numbers without a point.
+    made = dataclasses.replace(measured(), stages={"build": 1})
+    read = Measurement.from_json(schema.measurement(json.loads(json.dumps(made.to_json()))))
+    again = dataclasses.replace(read, stages={"build": 2.0}, attempts=(json.loads(json.dumps(made.to_json())),))
+    assert Copies([made, read, again]).kept == [again]
