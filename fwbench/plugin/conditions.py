@@ -12,6 +12,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ from fwbench.suite.selection import Selection
 from fwbench.text import line, storable
 from fwbench.worker.client import asking
 from fwbench.worker.client.starting import PACKAGE
+
+# Fields of a selection that change no number, or that workload, protocol, machine or interpreters already hold; a new
+# field is a condition unless it is named here.
+_ELSEWHERE = {"protocol", "suite", "asked", "settings", "study", "pythons", "device", "threads"}
+_ELSEWHERE |= {"patience", "minutes", "devices", "scaling"}
 
 # The most characters of a condition that a sentence quotes.
 _QUOTED = 200
@@ -68,8 +74,7 @@ def conditions(
         "run": {
             "profile": profile,
             **{name: value for name, value in here.items() if name not in varying},
-            "processes": selection.processes,
-            "fit_batch": selection.fit_batch,
+            **{each.name: getattr(selection, each.name) for each in fields(selection) if each.name not in _ELSEWHERE},
             "commit": commit,
             "fwbench": f"{fwbench.__version__} ({_package()})",
         },
