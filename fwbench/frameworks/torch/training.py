@@ -271,7 +271,7 @@ def criterion(model: Model) -> Callable[..., Tensor]:
         "mse": functional.mse_loss,
     }
     # `Placed._blame` finds faults of the loss with those of the network.
-    return loss_of(model, "torch", own, lambda value: value, blame=False)
+    return loss_of(model, "torch", own, lambda value: value if isinstance(value, Tensor) else None, blame=False)
 
 
 def _rank(logits: Tensor, labels: Tensor) -> Tensor:
