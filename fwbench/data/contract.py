@@ -111,7 +111,7 @@ def digest(batches: Iterable[Batch]) -> str:
 
 
 def check_labels(labels: NDArray[np.integer], classes: int, source: str) -> Labels:
-    """Labels as int32; a DataError names `source` and the position in it of one that is out of range."""
+    """Labels as int32; if one is out of range, a DataError names `source` and the label's position."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         raise DataError(

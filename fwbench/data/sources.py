@@ -15,7 +15,7 @@ _EXTRAS = {"digits": "data", "mnist": "data", "imagenet-100": "imagenet"}
 def open_data(
     name: str, model: Model, *, path: str | None = None, seed: int = 0, processes: int | None = None, prefetch: int = 3
 ) -> Data:
-    """Open a source for a model.
+    """Open a source, named as in `fwbench.record.workload.DATA`, for a model.
 
     Args:
         model: its input shape is that of the samples; its classes must cover the data's.

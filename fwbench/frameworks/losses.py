@@ -18,7 +18,7 @@ def loss_of(
     Args:
         own: the framework's `cross_entropy`, which is the mean over all of the output's axes but the last, that of the
             classes; and its `mse`.
-        array: makes an array of the framework from the value of a user's loss.
+        array: makes an array of the framework from the value of a user's loss; None if that is not possible.
         blame: turn an exception in the loss into a `ModelError`.
 
     Raises:
@@ -44,9 +44,10 @@ def loss_of(
         raise ModelError(f"{named} is an object of type {type(function).__name__}")
 
     def loss(*given: Any) -> Any:
-        value = array(function(*given))
-        if not hasattr(value, "shape"):
-            raise ModelError(f"{named} returned an object of type {type(value).__name__} instead of a scalar")
+        returned = function(*given)
+        value = array(returned)
+        if value is None:
+            raise ModelError(f"{named} returned an object of type {type(returned).__name__} instead of a scalar")
         if tuple(value.shape):
             raise ModelError(f"{named} returned an array of shape {tuple(value.shape)} instead of a scalar")
         return value

@@ -45,12 +45,12 @@ def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArr
         tensors = deserialize(data)  # type: ignore[no-untyped-call, unused-ignore]
         # Of two tensors with one name it has returned the last.
         json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")], object_pairs_hook=_once)
+        stored = {name: _numbers(tensor) for name, tensor in tensors if tensor["dtype"] in _TYPES}
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(
             f"the checkpoint {model.checkpoint!r} cannot be read as safetensors ({line(str(error), 300)}): write it "
             "with safetensors.numpy.save_file or safetensors.torch.save_file"
         ) from None
-    stored = {name: _numbers(tensor) for name, tensor in tensors if tensor["dtype"] in _TYPES}
     for name, shape in shapes.items():
         if name not in stored:
             raise ModelError(

@@ -118,7 +118,7 @@ def too_large(inputs: Mapping[str, Input]) -> str:
 def draw(inputs: Mapping[str, Input], batch_size: int, seed: int, axes: Mapping[str, int]) -> "dict[str, NDArray[Any]]":
     """A batch of each input, the same in every process and for every framework.
 
-    By an input's name its array of shape (batch_size, *sizes); images are batch x height x width x channels.
+    Each input's name maps to an array of shape (batch_size, *sizes); images are batch x height x width x channels.
     """
     import numpy as np
 

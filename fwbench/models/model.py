@@ -288,7 +288,10 @@ class Model:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """A sample's shape in the only input, at the axes' first values; images are (height, width, channels)."""
+        """A sample's shape in the only input, at the axes' first values; images are (height, width, channels).
+
+        Several inputs raise a ValueError.
+        """
         if len(self.inputs) > 1:
             raise ValueError(f"{self.name} has several inputs: {', '.join(self.inputs)}")
         return next(iter(self.inputs.values())).sizes(self.sizes())

@@ -11,8 +11,8 @@ from fwbench.models.stateful import divided
 def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
     """The model's output in what the network of a framework returned.
 
-    If it is not in the place that the model names, no array, or has another first axis than the batch, a ModelError
-    says so.
+    A ModelError says if the output is not in the place that the model names, is no array, or if its first axis is not
+    the batch.
     """
     output = divided(model, framework, returned)[0] if model.state else returned
     selector = model.output_of(framework)

@@ -14,7 +14,7 @@ from fwbench.record import lanes
 class Project:
     """The user's project: pytest's root folder, the folders in which workers look for modules first, and its models.
 
-    These are by name those of the catalog, and those that the collected tests name.
+    `models` holds by name those of the catalog, and those that the collected tests name.
     """
 
     root: Path
@@ -22,7 +22,7 @@ class Project:
     models: dict[str, Model] = field(default_factory=lambda: dict(CATALOG))
 
     def add(self, models: Sequence[Model]) -> None:
-        """Make models known; a second one with a known name raises a ValueError."""
+        """Make models known; one that differs from a known model of the same name raises a ValueError."""
         for model in models:
             known = self.models.setdefault(model.name, model)
             if known != model:

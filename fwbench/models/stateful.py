@@ -55,9 +55,9 @@ def part(model: Model, batch: Mapping[str, Any], steps: slice) -> dict[str, Any]
 
 
 def empty(model: Model, framework: str, batch_size: int, chosen: Mapping[str, int]) -> Any:
-    """The empty state of a batch, as the model's own function makes it for these axes; a ModelError if it cannot.
+    """The empty state of a batch, as the model's own function makes it; a ModelError if that fails.
 
-    The sequence's axis has room for all steps that the state is to hold.
+    Among the `chosen` sizes of axes, the sequence's has room for all steps that the state is to hold.
     """
     if framework not in model.state:
         raise ModelError(f"{model.name} has a state, and names none in {framework}: add {framework!r} to state")

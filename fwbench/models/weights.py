@@ -61,6 +61,7 @@ def draw(
     """Draw the canonical weights by the model's rules: a float32 array for each canonical name and shape.
 
     Args:
+        seed: any non-negative integer.
         batch_norm_scale: second moment of each batch normalisation's input by layer; default: the calibrated ones.
     """
     scale = _calibrated().get(model.name, {}) if batch_norm_scale is None else batch_norm_scale
@@ -112,10 +113,12 @@ def perturbed(weights: Mapping[str, NDArray[np.float32]], seed: int) -> Weights:
 
 
 def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int, initial: str | None = None) -> Weights:
-    """The weights from which every framework starts: drawn, or torchvision's published ones (`pretrained`).
+    """The weights from which every framework starts.
 
-    In place of drawn ones stand the values that the reference's constructor sets, if `initial`, a file of NumPy's, has
-    them. Without it `draw` has torchvision's rules, for the suite's own models.
+    Args:
+        source: `drawn`, or `pretrained` for torchvision's published ones.
+        initial: a file of NumPy's with the values that the reference's constructor sets, which then take the place of
+            drawn ones. None: `draw`, whose rules are torchvision's for the suite's own models.
 
     Raises:
         FileNotFoundError: the pretrained weights are not on this machine; the sentence says how to get them.

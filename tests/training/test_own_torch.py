@@ -315,6 +315,8 @@ def test_a_loss_of_the_users_own():
     assert loss("distance", targets=wanted) == pytest.approx([(output - drawn).abs().mean().item()], rel=1e-4)
     with pytest.raises(ModelError, match=r"'torch_networks:per_sample', the loss of Normalised, returned .* \(4,\)"):
         loss("per_sample")
+    with pytest.raises(ModelError, match="the loss of Normalised, returned an object of type float32"):
+        loss("of_numpy")
     with pytest.raises(ModelError, match="the loss of Normalised, is an object of type int"):
         loss("LEARNING")
 

@@ -93,13 +93,13 @@ class Nnx(Network):
 
 
 class _Initialised(Network):
-    """A network whose weights come from a function of its inputs: abstract ones, of a batch of two, or zeros."""
+    """A network whose weights come from a function of its inputs, which are a batch of two: abstract, or zeros."""
 
     _inputs: Mapping[str, Any]
 
     @abstractmethod
     def _variables(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
-        """The tree of its weights and its other state."""
+        """The tree of the network's weights and its other state."""
 
     def _drawn(self, seed: int) -> Any:
         zeros = {name: jnp.zeros(given.shape, given.dtype) for name, given in self._inputs.items()}

@@ -54,8 +54,9 @@ class Leaf:
 def layout(model: Model, tensors: Sequence[Leaf]) -> "Renamed | Rearranged":
     """The layout that a model describes for its network in JAX.
 
-    It maps own weights, a list in the network's order, to canonical weights by name, whose shapes are its `shapes`, and
-    back. Both directions only move elements of NumPy's or JAX's arrays. JAX can differentiate the latter.
+    A layout maps own weights, a list in the network's order, to canonical weights by name, and back. `shapes` holds the
+    canonical shapes by name. Both directions only move elements of arrays, which are NumPy's or JAX's; JAX can
+    differentiate the moves of its own.
 
     Raises:
         ModelError: two weights get one name, or the user's function is no rearrangement of all weights.

@@ -13,8 +13,8 @@ from fwbench.record.workload import TRAINING, Workload
 # Switches YNNPACK off, which XLA otherwise uses for single products and convolutions on some processors: with YNNPACK
 # inference of ResNet-50 takes 1.2 to 1.4 times as long, of ViT-B/16 1.07 to 1.17 (jax 0.10.2 and 0.12.0, one Xeon).
 # Training keeps YNNPACK: it speeds up the gradients of ResNet-50's convolutions, and a step is 1.5 times as fast. fp64
-# keeps it, too: without it XLA computes convolutions by a scalar loop, and the small CNN takes 40 times as long. So
-# does the decoder, which would take 1.4 to 1.5 times as long for a step at batch 8 (jax 0.12.0).
+# keeps it, too: without it XLA computes convolutions by a scalar loop, and the small CNN takes 40 times as long. A
+# model with a state keeps it as well: the decoder's step at batch 8 would take 1.4 to 1.5 times as long (jax 0.12.0).
 _FASTER = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
@@ -27,7 +27,7 @@ def chosen(workload: Workload, platform: str) -> dict[str, Any]:
 def faster(model: str, platform: str) -> dict[str, Any]:
     """The options that speed up a forward pass of a model; a flag that the user has set in `XLA_FLAGS` stays.
 
-    A user's own model gets none: it is compiled as `jax.jit` compiles it in the user's program.
+    A user's own model, which is compiled as `jax.jit` compiles it in the user's program, and one with a state get none.
     """
     if platform != "cpu" or model not in CATALOG or CATALOG[model].state:
         return {}

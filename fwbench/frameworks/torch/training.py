@@ -204,7 +204,7 @@ class TrainStep(Placed, Trainer):
             source = torch.from_numpy(own)
             if self._pinned is None or self._pinned.shape != source.shape:
                 self._pinned = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
-            # The device has read the batch before.
+            # By now the device has read the previous batch.
             own = self._pinned.copy_(source).numpy()
         return self._on_device(dict.fromkeys(self.model.inputs, own))
 
@@ -271,7 +271,7 @@ def criterion(model: Model) -> Callable[..., Tensor]:
         "mse": functional.mse_loss,
     }
     # `Placed._blame` finds faults of the loss with those of the network.
-    return loss_of(model, "torch", own, lambda value: value, blame=False)
+    return loss_of(model, "torch", own, lambda value: value if isinstance(value, Tensor) else None, blame=False)
 
 
 def _rank(logits: Tensor, labels: Tensor) -> Tensor:

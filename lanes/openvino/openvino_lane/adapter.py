@@ -68,10 +68,10 @@ class OpenVino(Derived):
 
     def unavailable(self, workload, model):
         reason = super().unavailable(workload, model)
+        if reason is not None or workload.precision != "bf16":
+            return reason
         capabilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        if reason is None and workload.precision == "bf16" and "BF16" not in capabilities:
-            return "OpenVINO does not compute in bf16 on this CPU"
-        return reason
+        return None if "BF16" in capabilities else "OpenVINO does not compute in bf16 on this CPU"
 
     def probe(self, workload, operands):
         given = (operands.left, operands.right, operands.images.transpose(0, 3, 1, 2), operands.kernel)

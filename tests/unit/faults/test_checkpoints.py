@@ -67,6 +67,7 @@ DAMAGED = {
     "a shape that is a number": changed(shape=6),
     "another shape than it has bytes": changed(shape=[2, 4]),
     "a shape of 2**80 numbers": changed(shape=[1 << 40, 1 << 40]),
+    "a shape of 80 sizes": changed(shape=[2, 3, *[1] * 78]),
     "no shape": packed({"weight": {"dtype": "F32", "data_offsets": [0, 24]}}),
     "a type that is a list": changed(dtype=["F32"]),
     "offsets beyond the file": packed({"weight": WEIGHT, "bias": BIAS | {"data_offsets": [1024, 1032]}}),
