@@ -37,7 +37,7 @@ _BUILDS: Mapping[str, Callable[[], Version | None]] = {"torch": _torch, "jax": _
 def next_step(framework: str, driver: Version, *, built: bool) -> str:
     """Advice on making a framework compute with a driver that supports CUDA up to this version.
 
-    The installed build is `built` with CUDA, for a newer driver, or without it.
+    `built` says whether the installed build has CUDA, for a newer driver.
     """
     if driver[0] < (oldest := min(DRIVERS)):
         reason = f"no version of {framework} that fwbench supports is built for CUDA {driver[0]}"

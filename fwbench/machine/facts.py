@@ -59,7 +59,7 @@ TOLD = Kind("told", "run", None)
 
 
 def asked(folder: Path, run: str, machine: Machine) -> dict[str, Any]:
-    """The message to a worker from which it makes `Facts`, for a run of this name; the folder need not exist."""
+    """The message from which a worker makes `Facts`, for a run with a name of its own; the folder need not exist."""
     same = [machine.device, machine.accelerator, machine.driver, machine.power_limit, machine.cpu, machine.threads]
     return {"folder": str(folder), "run": run, "machine": same}
 
@@ -83,7 +83,7 @@ class Facts:
     def known(self, kind: Kind, conditions: Mapping[str, Any], decode: Callable[[Any, str], _T]) -> _T | None:
         """A fact; None if it is unknown or its file is damaged.
 
-        `decode` makes it of its content and of a phrase that says where and when it was found.
+        `decode` makes the fact of its content and of a phrase that says where and when it was found.
         """
         if not self._message:
             return None

@@ -1,4 +1,4 @@
-"""The host's memory, and the number of processes that Linux killed because it ran out (the OOM killer)."""
+"""The host's memory, this process's control groups, and the processes that Linux killed for lack of memory."""
 
 import os
 import re

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 class Peaks:
     """The peaks of one GPU by the vendor's document: FLOP/s by precision, and the bandwidth of its memory, in B/s.
 
-    A precision that it has no instructions for is missing.
+    A precision that the GPU has no instructions for is missing.
     """
 
     flops: Mapping[str, float]

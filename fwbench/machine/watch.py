@@ -19,9 +19,9 @@ class Watch:
     """Notes a GPU's state at moments of a measurement; in between it does nothing, so it disturbs nothing.
 
     A text in place of the GPU says why there is none, and nothing is noted. A process on the GPU at the first moment,
-    before our processes use it, is somebody else's. Later the driver lists ours, this one and those that it started,
-    too. In a container it may list them under unknown numbers: then the first newcomers since the first moment, as many
-    as `computing`, are taken for ours.
+    before our processes use it, is somebody else's. Later the driver lists ours, too: this process and those that it
+    started. In a container it may list them under unknown numbers: then the first newcomers since the first moment, as
+    many as `computing`, are taken for ours.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 """Meters of a running program: time, memory and energy. A meter that cannot read gives the reason.
 
-Programs are compiled and warm, a `clock` returns seconds, and `sleep` lets seconds pass. A text in place of an energy
-counter is the reason why there is none.
+A program is compiled and warm, unless the meter compiles it. A `clock` returns seconds, and `sleep` lets seconds pass.
+A text in place of an energy counter is the reason why there is none.
 """

@@ -290,7 +290,7 @@ def of_a_call(
 ) -> Metric:
     """Joules of a call, including the share of idle power, by the counter of one device.
 
-    Calls made by `spend` last for so many seconds at least; it returns their number, and the seconds that they took.
+    `spend` makes calls for at least as many seconds as it is given; it returns their number, and the seconds they took.
     """
     step = period(meter, clock, sleep)
     if isinstance(meter, str) or step.value is None:

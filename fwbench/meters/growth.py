@@ -26,7 +26,7 @@ Look = tuple[int, dict[str, float]]
 
 
 class Growth:
-    """Looks at the memory of a process from time to time while a program makes calls, so far `calls`.
+    """Looks at the memory of a process from time to time while a program makes calls, and counts these in `calls`.
 
     Bytes `in_use` are what the device's allocator has given out, if there is one; `host` tells bytes of this process by
     the name of their source.

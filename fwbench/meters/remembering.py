@@ -42,7 +42,7 @@ def fix(program: Program, model: Model, workload: Workload) -> None:
 
 
 def probe(program: Program, model: Model, workload: Workload, usual: float, clock: Clock) -> dict[str, Any]:
-    """Make calls on batches that the program has not seen; a timed call has the `usual` seconds.
+    """Make calls on batches that the program has not seen; a timed call takes the `usual` seconds.
 
     Returns `follows`: whether outputs differ if inputs do. `remembers`, only if a call on an unseen batch takes far
     longer than a timed call, and than the same call once more: the seconds of these two calls. Empty if the program

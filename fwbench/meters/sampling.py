@@ -19,9 +19,9 @@ Place = tuple[str, str, int]
 
 
 def sampled(run: Callable[[], object], within: CodeType, seconds: float = SECONDS) -> dict[Place, float]:
-    """The seconds of a run that pass at each place in a function and in all that it calls.
+    """The seconds of a run that pass at each place `within` a function, and in all that it calls.
 
-    It is run again and again until `seconds` have passed, at least once, in the main thread (else a ValueError).
+    `run` is called until `seconds` have passed, at least once, in the main thread; in another one, a ValueError.
     """
     times: dict[Place, float] = defaultdict(float)
     last = time.perf_counter()

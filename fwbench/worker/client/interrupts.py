@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Ended(KeyboardInterrupt):
-    """This process was asked to end by a signal; a shell reports `exit_code` for a process that it has ended."""
+    """This process was asked to end by a signal; a shell reports `exit_code` for a process that the signal ended."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")

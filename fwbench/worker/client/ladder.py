@@ -49,12 +49,12 @@ class Ladder:
         return self._unfit.get(workload, ())
 
     def tried(self, workload: Workload) -> tuple[int, ...]:
-        """These batches and the last one; empty if none is halved."""
+        """The batches of a workload that were tried, down to the present one; empty if none is to be halved."""
         unfit = self.unfit(workload)
         return (*unfit, workload.fitted(unfit).batch_size) if self._fit_batch else ()
 
     def shrink(self, workload: Workload, failure: Failure) -> bool:
-        """Take half the batch if memory ran out, and if that is asked for and possible; return whether it is."""
+        """Take half the batch if memory ran out, and if that is asked for and possible; return whether it was done."""
         tried = self.tried(workload)
         if not tried or failure.kind != "out_of_memory" or workload.fitted(self.unfit(workload)).halved() is None:
             return False

@@ -143,7 +143,7 @@ class _Watched:
     def stood(self, name: str, measure: Callable[[Lap], object], *, usual: bool = False) -> bool:
         """Make a pass, note what happened in it, and return whether the process stood still.
 
-        The `usual` length of a call is taken from the pass for which it is asked.
+        With `usual`, the usual length of a call is taken from this pass.
         """
         watch = Watch(None if usual else self._usual, self._job.clock)
 

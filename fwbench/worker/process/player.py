@@ -208,7 +208,10 @@ class Turns:
 
 
 class Player(Turns):
-    """A workload's program, built for the client's job; `computed` returns its results, after all turns."""
+    """A workload's program, built for the client's job; `computed` returns its results, after all turns.
+
+    If the workload cannot run here, an UnavailableError says why.
+    """
 
     def __init__(self, framework: Framework, job: Mapping[str, Any], witness: Witness, send: Send) -> None:
         described, workload = Model.from_json(job["model"]), Workload.from_json(job["workload"])

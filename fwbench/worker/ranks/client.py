@@ -19,7 +19,7 @@ from fwbench.worker.ranks.star import LOST, TOLD
 
 
 class Launched:
-    """The ranks of one workload, and their launcher, of which this is the command; all have this environment.
+    """The ranks of one workload, and their launcher, which this command starts; all have this environment.
 
     With a `rank`, the command is the rank of this number, one of several that somebody else has started. An OSError
     says that the launcher cannot be started.

@@ -147,9 +147,9 @@ class Star(Ranks):
 
     def __init__(self, place: Place, deadline: float = DEADLINE) -> None:
         self.rank, self.size, self.local = place.rank, place.size, place.local
-        # The first rank holds a connection to each other rank, by number; every other rank holds one to the first.
         self._parting = False
         until = time.monotonic() + deadline
+        # The first rank holds a connection to each other rank, by number; every other rank holds one to the first.
         self._others = [self._reach(place, until, deadline)] if self.rank else self._await(place, until, deadline)
         here = "127.0.0.1" if place.host in _LOOPBACK else place.host
         self.address = self._share(f"{here}:{free_port()}" if self.rank == 0 else "")

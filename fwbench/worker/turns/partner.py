@@ -108,7 +108,7 @@ class Partner:
 
     def cool(self) -> None:
         """Empty a cold seat's caches, before each workload."""
-        for folder in self._caches.values():
+        for folder in self._caches.values() if self.seat.cold else ():
             shutil.rmtree(folder, ignore_errors=True)
 
     def send(self, message: Mapping[str, Any]) -> None:

@@ -296,8 +296,7 @@ class Rounds(ABC, Generic[Played]):
         if self._device == "gpu" or any(partner.seat.cold for partner in partners.values()):
 
             def alone(partner: Partner) -> Any:
-                if partner.seat.cold:
-                    partner.cool()
+                partner.cool()
                 return partner.ask(jobs[partner.seat.name], "built")["built"]
 
             order = self._random.sample(list(partners), len(partners))

@@ -157,7 +157,7 @@ def own(top: Path) -> Path | None:
 
 @contextmanager
 def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterator[tuple[Side, Side]]:
-    """Base, a git revision of the project or an interpreter, and head, in a folder that is removed at the end.
+    """Base (a git revision of the project, or an interpreter) and head, in a folder that is removed at the end.
 
     Frameworks have the interpreters `pythons` in head, and in base where it is a revision. If there is no such revision
     or interpreter, a UserError says so.

@@ -58,7 +58,7 @@ class Amounts:
 
 
 class Taken:
-    """The turns of a round, some after batches that did not fit.
+    """The turns of a round; the `unfit` batches before its own did not fit into memory.
 
     Attributes:
         described: settings and versions by the seat's name.
