@@ -5,7 +5,6 @@ continues the run, and in copies of these files. A later copy may hold more: rou
 attempts that were disturbed more.
 """
 
-import json
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
@@ -53,10 +52,12 @@ def _marks(m: Measurement) -> list[Hashable]:
     return [(m.asked.anywhere, _mark(attempt)) for attempt in (own, *m.attempts)]
 
 
-def _mark(attempt: Mapping[str, Any]) -> str:
+def _mark(attempt: Mapping[str, Any]) -> Hashable:
     values = {name: metric.get("value") for name, metric in attempt.get("metrics", {}).items()}
     message = (attempt.get("failure") or {}).get("message")
-    return json.dumps([attempt.get("stages", {}), values, attempt.get("processes", ()), message], sort_keys=True)
+    # No text: of a measurement's whole numbers a reader makes floats, and of an attempt's it does not.
+    numbers = attempt.get("stages", {}), values, *attempt.get("processes", ())
+    return message, *(frozenset(each.items()) for each in numbers)
 
 
 def _digest(m: Measurement) -> str | None:

@@ -4,7 +4,7 @@ import pytest
 
 from fwbench.record.copies import Copies
 from fwbench.record.fingerprint import Fingerprint
-from tests.unit.recorded import measured
+from tests.unit.recorded import measured, metric
 
 
 def of_program(digest, **fields):
@@ -34,3 +34,8 @@ def test_measurements_of_two_programs_keep_their_own_places(given, numbers):
 def test_the_fullest_copy_is_kept():
     fuller = of_program(None, **FULLER)
     assert Copies([of_program("old"), fuller, of_program("old")]).kept == [fuller]
+
+
+def test_an_attempt_is_a_copy_of_the_measurement_whose_whole_numbers_were_read_as_floats():
+    of_numbers = [measured(stages={"build": one}, metrics={"host_peak_memory": metric(one)}) for one in (2, 2.0)]
+    assert len(Copies([of_numbers[1], measured(throughput=3.0).beside(of_numbers[0])]).kept) == 1
