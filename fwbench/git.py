@@ -1,6 +1,7 @@
 """Runs git for the other modules of the package; the user's repository is only read, and no hook is run.
 
-Each function that asks git something raises a UserError if git cannot be run or fails; the sentence quotes it.
+`run` raises a UserError if git cannot be run or does not end in time; functions that use its answer raise one that
+quotes git if it fails, too.
 """
 
 import functools

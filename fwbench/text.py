@@ -24,7 +24,7 @@ _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 def line(text: str, most: int | None = None) -> str:
-    """Escape text for a terminal or a log: one line of visible characters, at most so many."""
+    """Escape text for a terminal or a log: one line of visible characters, at most `most` (None: any number)."""
     return cut(visible(" ".join(text.split())), most)
 
 
@@ -104,7 +104,7 @@ def cell(text: str) -> str:
 def markdown(text: str, most: int | None = None) -> str:
     """Escape text for Markdown: one line, without markup, HTML, or anything that GitHub turns into a link.
 
-    At most so many characters of the text are kept.
+    At most `most` characters of the text are kept; None: all.
     """
     return _MARKUP.sub(_escape, _LIVE.sub("\0", line(text, most))).replace("\0", _APART)
 

@@ -17,7 +17,7 @@ RUNS = 5
 
 @dataclass(frozen=True)
 class Earlier:
-    """One metric's value in a run that nothing disturbed (its processes' geometric mean), and the run's name."""
+    """A metric's value in a run that nothing disturbed (geometric mean over processes, in SI units); the run's name."""
 
     value: float
     where: str

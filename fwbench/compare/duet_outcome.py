@@ -101,7 +101,7 @@ def together(comparisons: Iterable[Comparison[Workload]], threshold: float) -> l
 
 
 def _chance(own: Sequence[Comparison[Workload]], threshold: float) -> float:
-    """The chance of such evidence without a change; 1 if a benchmark decides by itself, or all are decided.
+    """The chance of such evidence without a change; 1 with few benchmarks, a regressed one, or no undecided one.
 
     Only screening's pairs are taken, first pairs first: whether one was played may depend on earlier ones alone.
     """

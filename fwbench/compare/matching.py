@@ -15,7 +15,7 @@ from fwbench.record.storage import Record
 class Benchmark:
     """A benchmark of one record, with its values by metric, one for each process, and the test that measured it.
 
-    It is named by its workload's id; a plain benchmark by its full name, and has no measurement.
+    Its name is its workload's id. A plain benchmark has its full name, and no measurement.
     """
 
     name: str

@@ -20,10 +20,10 @@ Of = TypeVar("Of", Workload, PlainTest)
 
 @dataclass(frozen=True)
 class Fault:
-    """The failure that left `base` or `head` without numbers, or both `here` if the GPU was disturbed too often.
+    """The failure that left a side without numbers, of kind `unavailable` if the side cannot run the workload.
 
-    Its kind is `unavailable` if the side cannot run the workload. It is lost if head cannot run it, or has no such
-    model, but base can.
+    The side is `base` or `head`, or `here` if lanes take turns or the GPU was disturbed too often; its title is for
+    readers. `lost`: head cannot run the workload, or has no such model, but base can.
     """
 
     side: str

@@ -48,7 +48,7 @@ class Regression:
 class Gate:
     """Sees a run from its collection to its end. Every method has a default, by which a gate judges nothing.
 
-    A gate that cannot be used, as its other side cannot, raises a pytest.UsageError or UserError when it is made.
+    Making a gate raises a pytest.UsageError or UserError if its options, or the side to compare with, cannot be used.
 
     Attributes:
         title: of its text at the end of the run; empty: it judges nothing.

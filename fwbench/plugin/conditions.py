@@ -225,7 +225,7 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 @functools.cache
 def interpreter(python: str) -> dict[str, Any]:
-    """An interpreter's `version` and, by normalised name, its `distributions`' ones; a SilentError if it is silent."""
+    """An interpreter's `version`, and those of its `distributions` by normalised name; a SilentError: no answer."""
     version: str | None = sys.version.split()[0]
     path = sys.path
     if python != sys.executable:

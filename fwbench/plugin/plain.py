@@ -69,7 +69,7 @@ def _imported(top: Path) -> Iterator[Path]:
 
 
 def equip(item: pytest.Item, judge: Callable[[], bool]) -> None:
-    """Make a test call `judge` instead of its function; a True from it lets the test run in the usual way."""
+    """Make a test call `judge`, which may fail or skip it; only if `judge` returns True, its own function runs."""
     setup, runtest = item.setup, item.runtest
 
     def run() -> None:

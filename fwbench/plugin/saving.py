@@ -29,7 +29,7 @@ _ASKING |= {"verbose": False, "histogram": [], "compare": []}
 
 
 def take_over(benchmarking: Any, failed: Callable[[str], None]) -> None:
-    """Make pytest-benchmark's session write through `fwbench.record.files`; `failed` takes a sentence on a fault."""
+    """Make pytest-benchmark's session write through `fwbench.record.files`; `failed` gets a sentence on each fault."""
 
     def save_json(output_json: Mapping[str, Any]) -> None:
         path = Path(benchmarking.json)

@@ -53,21 +53,15 @@ def _marks(m: Measurement) -> list[Hashable]:
 
 
 def _mark(attempt: Mapping[str, Any]) -> Hashable:
-    # Numbers and no text of them, as a whole one is read back as a float.
-    return (
-        _items(attempt.get("stages", {})),
-        _items({name: metric.get("value") for name, metric in attempt.get("metrics", {}).items()}),
-        tuple(map(_items, attempt.get("processes", ()))),
-        (attempt.get("failure") or {}).get("message"),
-    )
+    values = {name: metric.get("value") for name, metric in attempt.get("metrics", {}).items()}
+    message = (attempt.get("failure") or {}).get("message")
+    # No text: of a measurement's whole numbers a reader makes floats, and of an attempt's it does not.
+    numbers = attempt.get("stages", {}), values, *attempt.get("processes", ())
+    return message, *(frozenset(each.items()) for each in numbers)
 
 
 def _digest(m: Measurement) -> str | None:
     return m.program.digest if m.program else None
-
-
-def _items(of: Mapping[str, Any]) -> Hashable:
-    return tuple(sorted(of.items()))
 
 
 def _fullness(m: Measurement) -> tuple[int, int, int]:

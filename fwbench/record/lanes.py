@@ -352,7 +352,7 @@ def _of_package(point: EntryPoint) -> list[Lane]:
         if not isinstance(lane, Lane):
             fault = f"{point.value!r} of {package} holds {lane!r}, which is no Lane"
         elif network(lane.name):
-            fault = f"the lane {lane.name!r} of {package} has a colon in its name, behind which a network's stands"
+            fault = f"the lane {lane.name!r} of {package} has a colon in its name, which separates it from a network's"
         elif lane.baseline:
             fault = f"the lane {lane.name!r} of {package} claims to be the baseline, which {BASELINE.name!r} is"
         else:

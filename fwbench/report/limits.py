@@ -27,8 +27,8 @@ _BINDS = 0.5
 class Ceilings:
     """The highest rates of any lane on one machine. The highest counts, as a disturbance only lowers a rate.
 
-    By precision, these are the measurements of the highest `compute_ceiling` and `matrix_product_rate`, in FLOP/s; and
-    the memory's bandwidth, in B/s.
+    `compute` and `product` hold, by precision, the measurement of the highest `compute_ceiling` and of the highest
+    `matrix_product_rate` (FLOP/s); `bandwidth` is the memory's (B/s), and None if no lane measured it.
     """
 
     compute: Mapping[str, Measurement]

@@ -65,7 +65,7 @@ _MARKS = 4
 class Sheet:
     """The place that figures are drawn for: the width that they fill, and the least of one with few panels, in inches.
 
-    There are so many panels, and lanes of a legend, beside each other at most. A panel's title has so many points.
+    `panels` and `lanes` (of a legend): the most beside each other; `title`: the size of a panel's title, in points.
     """
 
     width: float

@@ -7,7 +7,7 @@ from fwbench.record.lanes import LANES
 
 
 def origin(setting: Setting, mode: str) -> str:
-    """The origin of numbers of one mode, or of all if that is empty: machine, versions, commit, processes a row."""
+    """The origin of a mode's numbers (an empty one: of all): machine, versions, commit, and processes a row."""
     of_mode = [case for case in measured(setting.cases) if not mode or case.workload.mode == mode]
     machine = setting.machine
     driver = f", driver {machine.driver}" if machine and machine.device == "gpu" and machine.driver else ""

@@ -79,7 +79,7 @@ def markdown(outcome: Outcome) -> str:
 
 
 def badge(outcome: Outcome | None) -> dict[str, Any]:
-    """A badge for shields.io: the gravest difference (None: nothing was compared), as its endpoint badge reads it."""
+    """A badge as JSON for shields.io's endpoint: an outcome's gravest difference; None: nothing was compared."""
     counts = outcome.counts if outcome else {}
     kind = next((kind for kind in _TOLD_BY_BADGE if kind in counts), None)
     message = f"{counts[kind]} {_SAYS.get(kind, kind)}" if kind else "nothing compared"
