@@ -283,7 +283,9 @@ class Side(ABC):
         return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
 
     def power(self, reference: "Side", points: Sequence[Point], seconds: float) -> Power | None:
-        """Count the mistakes, planted in this side's program, that a proof at these points finds; None: it takes none.
+        """Count the mistakes, planted in this side's program, that a proof at these points finds.
+
+        None, the default, says that none can be planted in the framework's programs.
 
         Args:
             reference: the other side, whose rounding the proof admits.

@@ -54,8 +54,8 @@ def match(model: Model, candidate: str) -> None:
     if len(unmatched) > _LISTED:
         lines.append(f"and {len(unmatched) - _LISTED} more")
         for framework, of in both.items():
-            lines.append(f"all of {framework} without a counterpart:")
-            lines += [f"  {name!r} {of[name]}" for name in unmatched if name in of]
+            if own := [f"  {name!r} {of[name]}" for name in unmatched if name in of]:
+                lines += [f"all of {framework} without a counterpart:", *own]
     raise NotTheSame(
         f"{model.name}: the weights of {candidate} and {reference} do not all have the same names and shapes. "
         "Rename them, or map names with weights={...} of the model:\n  " + "\n  ".join(lines)

@@ -152,8 +152,7 @@ class Proof:
     def power(self, seconds: float) -> Power | None:
         """Count the mistakes, planted in the candidate's program, that the proof would have found at its points.
 
-        Args:
-            seconds: as for `Side.power`, which may give None, too.
+        After so many `seconds` no more are planted. None says that none can be planted in the framework's programs.
         """
         points = [MAIN, *(point for point in elsewhere(self.model) if str(point) not in self.left_out)]
         one, other = self.pair(self._backward)

@@ -291,7 +291,10 @@ class TorchSide(Side):
         return Forward(_numpy(output), loss.item(), _statistics(module)), Backward(loss.item(), gradients)
 
     def _at(self, point: Point, *, randomness: bool = False) -> tuple[torch.nn.Module, dict[str, Tensor]]:
-        """A new module with a point's weights, as no result affects another, and inputs; dropout for `randomness`."""
+        """A new module with a point's weights, so that no result affects another, and the point's inputs.
+
+        With `randomness`, dropout stays on in training mode.
+        """
         module = network(self.case.model, self.case.sizes)
         load_weights(module, self.case.weights(shapes(module), point))
         if self.case.dtype == "float64":

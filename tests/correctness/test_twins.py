@@ -9,7 +9,7 @@ import re
 import pytest
 
 import fwbench
-from fwbench.models import ModelError
+from fwbench.models import CATALOG, ModelError
 from fwbench.models.project import Project
 from fwbench.models.weights import is_statistic
 from fwbench.parity.case import Case
@@ -155,6 +155,17 @@ def test_of_many_unmatched_weights_some_are_described_and_then_all_are_listed(tw
     for framework, text in zip(("torch", "jax"), lists[1:], strict=True):
         listed = re.findall(r"^ +'([\w.]+)' \(", text, re.MULTILINE)
         assert listed == list(shapes(model, framework))
+
+
+def test_a_network_that_has_none_of_many_unmatched_weights_heads_no_list(monkeypatch):
+    many = {f"{number}.weight": (2, 2) for number in range(8)}
+    monkeypatch.setattr(
+        "fwbench.parity.matching.shapes", lambda model, framework: many if framework == "jax" else {"0.weight": (2, 2)}
+    )
+    with pytest.raises(NotTheSame) as caught:
+        match(CATALOG["mlp"], "jax")
+    headings = [line for line in str(caught.value).splitlines() if "without a counterpart" in line]
+    assert headings == ["  all of jax without a counterpart:"]
 
 
 @pytest.mark.parametrize("tolerance", [float("inf"), float("nan"), -1.0, 0.0])

@@ -59,7 +59,8 @@ def checkout(source: Source, cache: Path, clones: str) -> Path:
 def _refuse_links_outside(source: Source, folder: Path) -> None:
     """Refuse links out of the repository, which would import files of this machine's as the repository's."""
     for path in folder.rglob("*"):
-        if path.is_symlink() and not path.resolve().is_relative_to(folder):
+        # Up to Python 3.12 `Path.resolve` fails where links lead in a circle.
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(folder):
             raise NotRunnable(
                 f"{source.repository} at {source.commit[:12]} cannot be unpacked: its {path.relative_to(folder)} is a "
                 f"link to {os.readlink(path)}, outside of the repository"

@@ -124,7 +124,10 @@ def refuse_own(subject: Subject, top: Path) -> None:
 
 
 def effort(search: Search, seconds: float, wrong: str) -> str:
-    """The last sentence: the effort of the search, and the share of such searches that name a `wrong` part."""
+    """The last sentence: the effort of the search, and the share of such searches that err.
+
+    `wrong` is the noun for what they name then, such as `part`.
+    """
     count, played = len(search.compared), sum(compared.pairs for compared in search.compared)
     return (
         f"{count} comparison{'s' * (count > 1)}, {pairs(played)}, {units.duration(seconds)}; at most {ERROR:.0%} of "

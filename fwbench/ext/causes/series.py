@@ -72,7 +72,7 @@ def of_workload(workload: Workload, models: Mapping[str, Model], here: Machine) 
 
 
 def of_plain(called: Invocation) -> AbstractContextManager[Players]:
-    """Players of plain tests, as pytest is called for them."""
+    """Players of plain tests, for which pytest is called in this way."""
 
     def pairs(base: Side, head: Side, *, profiled: bool, metric: str) -> PlainPairs:
         deadline, metered = PROFILES["ci"].on("cpu").deadline, metric == "energy"

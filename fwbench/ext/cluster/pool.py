@@ -128,7 +128,7 @@ class Pool:
         return f"{accelerators}, through {self._engine.name} ({', '.join(hosts)})"
 
     def _of_one_kind(self, started: int) -> Machine:
-        """The machine that every slot has, if so many slots have started and are of one kind, as `Pool` demands."""
+        """The machine that every slot has; a `UserError` if only some of them have `started`, or as for `Pool`."""
         name, asked = self._engine.name, len(self._slots)
         if started < asked:
             raise UserError(
@@ -265,7 +265,10 @@ class Pool:
         return measurement
 
     def _answer(self, slot: _Running, method: str, seconds: float) -> Any:
-        """Call a slot's method and return its answer; kill the slot if it is late or the pool is closed."""
+        """Call a slot's method and return its answer.
+
+        A `LostError` says that the slot is gone, or was killed here as it did not answer in time or the pool is closed.
+        """
         answer, end = self._engine.ask(slot.handle, method), time.monotonic() + seconds
         while not wait([answer], _LOOK).done:
             if self._closed or time.monotonic() > end:

@@ -49,7 +49,7 @@ _PLACES = 60
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a series' level, after the place of its last run and before that of the first one at the new level.
+    """A change of a series' level between the place of its last run at the old level and that of its first at the new.
 
     Its size is the new level less the old one, of logarithms, with an interval at 95 % for a change at this place.
     """

@@ -56,7 +56,7 @@ def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[str]
 
 
 def write(table: Table, name: str, origin: str) -> str:
-    """Format a table as wide as the text, with all columns and rows; `name` is its label's, and no other table's."""
+    """Format a table as wide as the text, with all columns and rows; `name` is for its label, and no other table's."""
     shape, names, body = _set(_columns(table, range(len(table.columns))), _LINE)
     caption = _caption(table, origin, name)
     # A broken row takes two lines.
@@ -98,7 +98,7 @@ def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) ->
 
 
 def figure(file: str, name: str, title: str, caption: str, origin: str, narrow: bool) -> str:
-    """Format a figure as wide as a column of a paper, or as all of its text; `name` is its label's, no other figure's.
+    """Format a figure as wide as a column of a paper, or as all its text; `name` is for its label, no other figure's.
 
     The file is the picture's path, without its ending, from a folder that `\\graphicspath` names.
     """

@@ -104,7 +104,10 @@ class Choices:
                 yield choice, choice.sides[holds]
 
     def untried(self, besides: "Choices | None" = None) -> list[str]:
-        """The sides that no pass has taken, as `attention_mask` = 0 (net.py, line 12), but for those of `besides`."""
+        """The sides that no pass has taken, such as `attention_mask` = 0 (net.py, line 12).
+
+        Those that another network's choices have, too, are left out.
+        """
         told = {words for choice in (besides.taken if besides else ()) for words in choice.sides}
         left = ((words, choice.site) for choice, words in self.one_sided() if words not in told)
         return list(dict.fromkeys(f"{words} ({shown(site[:2])})" for words, site in left))

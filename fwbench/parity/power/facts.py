@@ -128,7 +128,10 @@ def even(jaxpr: Any) -> set[Any]:
 
 
 def windows(jaxpr: Any, outputs: Sequence[Range]) -> dict[Any, Range]:
-    """By variable, the values beyond which its size makes no difference (below 0, before a ReLU), from the outputs'."""
+    """By variable, the values beyond which its size makes no difference, such as those below 0 before a ReLU.
+
+    The argument has the same values of each output.
+    """
     ends: dict[Any, Range] = {}
 
     def widen(atom: Any, window: Range) -> None:

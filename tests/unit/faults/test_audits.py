@@ -173,6 +173,11 @@ def test_a_link_within_its_repository_is_followed(tmp_path, repository):
     assert (files / "a" / "x.py").read_text() == (files / "net.py").read_text()
 
 
+def test_a_link_to_itself_leaves_its_repository_as_little(tmp_path, repository):
+    files = fetching.checkout(repository("x.py", "x.py"), tmp_path / "cache", "")
+    assert (files / "net.py").exists()
+
+
 @pytest.mark.parametrize("folder", ["a b/c d", "..x/y", "a/b/c:d", "x" * 200 + "/" + "y" * 200])
 def test_a_checkout_lies_in_the_cache_whatever_the_address_is(tmp_path, repository, folder):
     files = fetching.checkout(repository("", "", folder), tmp_path / "cache", "")
