@@ -182,8 +182,8 @@ Made by `python docs/evidence/decoder.py` on {first["cpu"]}, {first["threads"]} 
 A row compares a call of [the decoder](../models.md#the-decoder) as fwbench measures it with one in a plain loop: the
 same network and weights in eager PyTorch under `torch.inference_mode`, in `torch.compile`, or in `jax.jit` with a
 donated state. Depth is the length of the prompt in `prefill`, and the number of steps in the cache in `decode`. Both
-take turns in one process, in {FEWEST} blocks or more of each. The ratio is the median over neighbouring blocks, with
-its interval of 99 %. The greatest ratio is {largest:.3f}.
+take turns in one process, in {FEWEST} blocks or more of each. The ratio is the median of those of
+neighbouring blocks, with its interval of 99 %. The greatest ratio is {largest:.3f}.
 
 {table(("lane", "mode", "depth", "batch", "fwbench", "by hand", "ratio", "interval"), rows)}
 """

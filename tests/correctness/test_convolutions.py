@@ -68,7 +68,7 @@ def drawn(case, groups, size, channels=CHANNELS):
         for case in CASES
         for groups in (CHANNELS, 1)
         for size in ((7, 9), (8, 6))
-        # Others have no dense form, and no steps that a side may or may not fill.
+        # Of one group only 1x1 has a form of its own. Sizes matter to strides, which may leave a rest of a side.
         if (groups > 1 or case.startswith("1x1")) and (size == (7, 9) or "stride" in case)
     ],
 )

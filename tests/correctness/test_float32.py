@@ -1,8 +1,8 @@
 """Each framework's float32 against float64, on the device at hand: JAX may err as PyTorch errs, times five.
 
 Of training only gradients are held, behind which its logits stand. Compiled lanes are held against their own eager
-results, within what float32 itself errs, in inference alone: compiling takes most of the time, and every model is
-compiled in all of its parts.
+results, within what float32 itself errs, in inference alone: compiling takes most of the time, every model is compiled
+in all of its parts there, and training's own arithmetic is proved by its gradients, which `jax.jit` compiles, too.
 """
 
 import pytest

@@ -18,7 +18,7 @@ from fwbench.frameworks.jax.adapter import FRAMEWORK
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 import jax
-# JAX starts once in a process: a child's is the other program's.
+# JAX starts once in a process, so that the program for a GPU is a child's.
 child = os.fork()
 workload = Workload("jax", "mlp", target=None if child else "h100")
 assert FRAMEWORK.unavailable(workload, CATALOG["mlp"]) is None

@@ -113,7 +113,7 @@ def test_the_record_says_how_the_state_is_updated(model, lane, way):
 
 @every_lane
 def test_the_size_of_the_state_is_that_of_the_whole_cache(lane):
-    keys_and_values = 2 * 2 * 2 * 128 * 2 * 4 * 4  # layers, batch, groups, steps, size, both, bytes
+    keys_and_values = 2 * 2 * 2 * 128 * 2 * 4 * 4  # layers, batch, groups, steps, both, size, bytes
     assert keys_and_values < built(DECODER, lane, "decode").state_memory().value <= keys_and_values + 8
 
 

@@ -299,7 +299,7 @@ def where(model, framework="jax", mode="eval", bound=1e-10):
 
 
 def cases(mistakes, everywhere):
-    """Parameters: each mistake in Flax NNX, and in the other kinds of networks; there some repeat others' evidence."""
+    """Parameters: each mistake in each kind of network. Outside of Flax NNX, those not found `everywhere` are slow."""
     return [
         pytest.param(
             kind,

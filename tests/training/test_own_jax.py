@@ -211,7 +211,7 @@ def test_dropout_is_on_in_training_alone_and_advances(kind):
 
 def test_dropout_of_a_program_advances_from_step_to_step():
     """At a learning rate that moves nothing, only another mask makes another loss."""
-    # Its own stream of NNX's, and a key for each step, as all others are given.
+    # NNX's module has a stream of its own. All others are given a key in each step, as Linen's is.
     for kind in ("nnx", "linen"):
         losses = outputs(program(MODELS[kind], "train_step", learning_rate=1e-12), 3)
         assert len({float(loss[0]) for loss in losses}) == 3
