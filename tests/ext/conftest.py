@@ -1,4 +1,4 @@
-"""What the tests of extensions share, with those of the core, too."""
+"""What the tests of extensions share with each other, and with those of the core."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""What makes runs within tests short: what takes long to make, made once, and pytest without what it does not need."""
+"""What makes runs within tests short: what takes long to make, made once, and pytest without what it does not need.
+
+And how tests run other commands.
+"""
 
 import dataclasses
 import fcntl

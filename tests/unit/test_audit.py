@@ -1,6 +1,5 @@
 """`fwbench audit` over repositories made here, and what it says of a list that makes no sense."""
 
-import subprocess
 import sys
 
 import pytest
@@ -8,7 +7,8 @@ import pytest
 from fwbench.commands.audit import fetching, pairs, table
 from fwbench.commands.audit.verdicts import Verdict
 from fwbench.commands.cli import main
-from tests.unit.suites import commit, git
+from tests.unit.shared import finish, git
+from tests.unit.suites import commit
 
 TORCH = "def net(x):\n    from torch.nn.functional import gelu\n\n    return gelu(x)\n"
 JAX = "def net(x, approximate=True):\n    import jax\n\n    return jax.nn.gelu(x, approximate)\n"
@@ -108,7 +108,7 @@ def test_an_environment_sees_what_is_installed_here_too(tmp_path, monkeypatch):
     python = fetching.interpreter(pair, tmp_path, install=True)
     assert calls[1][1:4] == ("-m", "pip", "install")
     assert calls[1][-1] == "missing"
-    done = subprocess.run([python, "-c", "import pytest; print(pytest.__version__)"], capture_output=True, text=True)
+    done = finish(python, "-c", "import pytest; print(pytest.__version__)")
     assert done.stdout.strip() == pytest.__version__
     assert fetching.interpreter(pair, tmp_path, install=True) == python
     assert len(calls) == 2

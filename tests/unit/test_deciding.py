@@ -681,6 +681,8 @@ def test_wrong_minutes_are_one_sentence(suite, options, told):
 def test_a_round_on_a_gpu_tells_who_was_there_and_how_long_its_processes_waited_for_a_cpu(tmp_path, monkeypatch):
     crowded = AcceleratorState(processes=tuple(AcceleratorProcess(pid, 2**30) for pid in (os.getpid(), 1)))
     monkeypatch.setattr(rounds, "nvml", SimpleNamespace(find=lambda: FakeGpu(states=[crowded])))
+    # Lanes keep what they have compiled.
+    monkeypatch.setattr(rounds.Partner, "cool", lambda partner: pytest.fail("its caches are emptied"))
     here = Side("here", "this run", PACKAGE, tmp_path, PACKAGE.parent)
     workload = Workload("", "noop", mode="fixed", device="gpu")
     played = Lanes(here, {workload: ["noop"]}, CATALOG, machine(), "gpu", 60.0).play([workload])[workload]

@@ -21,8 +21,8 @@ from fwbench.worker.client import interrupts
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.recorded import outputs
-from tests.unit.shared import ONE_PAIR
-from tests.unit.suites import benchmarks, commit, git, in_process
+from tests.unit.shared import ONE_PAIR, git
+from tests.unit.suites import benchmarks, commit, in_process
 from tests.unit.suites import run as in_own_process
 
 SUITE = benchmarks("mlp", "torch")

@@ -15,7 +15,8 @@ from fwbench.compare.pair import Pair
 from fwbench.record.lanes import LANES
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.plain.plain_lane import LANE
-from tests.unit.suites import FAST, commit, git, in_process
+from tests.unit.shared import git
+from tests.unit.suites import FAST, commit, in_process
 
 NET = """
 class Net:

@@ -10,7 +10,6 @@ from fwbench.record import journal
 from fwbench.record.lanes import LANES
 from fwbench.worker.client.starting import PACKAGE
 from tests.unit.plain.plain_lane import LANE
-from tests.unit.shared import git
 from tests.unit.suites import FAST, in_process
 
 PLAIN = PACKAGE.parent / "tests" / "unit" / "plain"
@@ -77,10 +76,6 @@ class Mine:
         """A statement by which another process writes a file of the project."""
         code = f"import pathlib; pathlib.Path({str(self.path / name)!r}).write_text({text!r})"
         return f"__import__('subprocess').run([{sys.executable!r}, '-c', {code!r}], check=True)"
-
-    def commit(self):
-        for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "it"]):
-            git(self.path, *arguments)
 
     def run(self, *arguments):
         return in_process(self.pytester, "--benchmark-only", *FAST, *arguments)

@@ -21,6 +21,7 @@ from tests.unit.faults.projects import PACKAGE, mine
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.recorded import measured
 from tests.unit.shared import UNTIMED
+from tests.unit.suites import commit
 
 KIND = "settings that the network changes"
 
@@ -102,7 +103,7 @@ def test_a_lane_whose_threads_have_changed_is_compared_with_no_other(fault):
 
 @pytest.mark.slow
 def test_a_duet_says_which_side_has_changed_settings(mine, fault):
-    mine.commit()
+    commit(mine.path)
     mine.edits(more="import os\nos.environ['OMP_NUM_THREADS'] = '1'")
     result = mine.run("--fwbench-against=HEAD", "--fwbench-threads=2", "-k", "b1")
     said = next(line for line in result.outlines if "has changed OMP_NUM_THREADS" in line)

@@ -26,6 +26,7 @@ from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import Side
 from tests.unit.faults.projects import PART, SLOWER, mine
 from tests.unit.plain.plain_lane import LANE
+from tests.unit.suites import commit
 
 KIND = "sources edited while they are measured"
 # What the tests' own process has imported.
@@ -49,7 +50,7 @@ def failed(mine, *arguments):
 
 def voided(mine, fault, tried):
     """Commit the project, and see the measurement of it fail, as its module has changed."""
-    mine.commit()
+    commit(mine.path)
     said = failed(mine, "-k", "b1")
     assert said.startswith("part.py changed while this was measured")
     fault(KIND, tried, said)
@@ -80,7 +81,7 @@ def test_a_file_that_the_network_reads_while_it_is_built_is_part_of_what_was_mea
     reads = "import json, pathlib\nSIZE = json.loads(pathlib.Path(__file__).with_name('sizes.json').read_text())\n"
     mine.write("sizes.json", "[2, 3]")
     mine.edits(more=reads)
-    mine.commit()
+    commit(mine.path)
     assert mine.run("-k", "b1").ret == 0
     assert {"net.py", "part.py", "sizes.json"} <= mine.records()[0]["sources"].keys()
     mine.edits(mine.by_another("sizes.json", "[4]"), more=reads)
@@ -92,7 +93,7 @@ def test_a_file_that_the_network_reads_while_it_is_built_is_part_of_what_was_mea
 def test_a_file_that_is_replaced_by_one_of_the_same_text_has_not_changed(mine, fault):
     mine.edits("import os, shutil; shutil.copy(part.__file__, 'new'); os.replace('new', part.__file__)")
     mine.write("net.py", (mine.path / "net.py").read_text().replace("'new'", repr(str(mine.path / "new"))))
-    mine.commit()
+    commit(mine.path)
     assert mine.run("-k", "b1").ret == 0
     fault(KIND, "a module is replaced by a new file with the same text, as editors and checkouts do")
 
@@ -102,7 +103,7 @@ def test_a_file_that_is_replaced_by_one_of_the_same_text_has_not_changed(mine, f
 
 def test_a_module_that_is_edited_and_put_back_between_two_benchmarks_is_not_filed_under_the_commit(mine, fault):
     mine.suite(mine.by_another("part.py", SLOWER), mine.by_another("part.py", PART))
-    mine.commit()
+    commit(mine.path)
     said = failed(mine)
     assert said.startswith("part.py changed after the run had begun")
     assert all(record["failure"] for record in mine.records())
@@ -155,7 +156,7 @@ Pairs._play = edited
 pytest_plugins = ["fwbench.plugin"]
 """,
     )
-    mine.commit()
+    commit(mine.path)
     monkeypatch.setattr(Pairs, "_play", Pairs._play)
     result = mine.run("--fwbench-against=HEAD", "-k", "b1")
     said = next(line for line in result.outlines if "part.py changed" in line)
@@ -322,7 +323,7 @@ def test_nothing_of_python_is_left_changed(read):
 
 
 def test_uncommitted_text_is_the_one_to_be_measured(mine):
-    mine.commit()
+    commit(mine.path)
     mine.write("part.py", SLOWER)
     mine.write("new.py", "x = 1")
     texts = Texts(mine.path)

@@ -79,7 +79,7 @@ def test_the_newest_saved_run_is_the_default_and_a_newer_journal_is_named(tmp_pa
     assert "a newer run was not saved: to read it, name its journal, .benchmarks/c.jsonl" in said
 
 
-def test_a_duet_is_never_the_default_saved_or_not_and_nor_are_its_pairs_alone(tmp_path, monkeypatch):
+def test_neither_a_duet_saved_or_not_nor_its_pairs_alone_are_the_default(tmp_path, monkeypatch):
     """Where no run was saved, the newest journal of one is."""
     duet = measured(throughput=9.0, duet={"base": "HEAD~1", "head": "HEAD"})
     late = "2026-11-24T10:00:00+00:00"
