@@ -253,6 +253,9 @@ def test_bf16_is_mixed_precision(lane, model):
     last = {"mlp": "fc3.weight", "cnn": "fc.weight"}[model]
     moved, in_float32 = (np.mean(array[last] != start[last]) for array in (weights, reference))
     assert moved > 0.9 * in_float32 > 0.7
+    # Numbers of bfloat16 would all differ from those of the start, too.
+    kept = torch.tensor(weights[last])
+    assert (kept != kept.bfloat16()).float().mean() > 0.9
     assert np.abs(weights[last] - start[last]).max() < 1e-3
 
 
