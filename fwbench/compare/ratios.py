@@ -33,8 +33,8 @@ _FASTEST_TURNS, _SHORT = 2, 1e-4
 _APART, _AHEAD = 5.0, 3
 
 # CPUs are placed as usual if they hand a number to each other in the usual time, within this factor. After a host had
-# moved them it took 1.5 times as long (docs/method.md, "Slow spells").
-_SAME_PACE = 1.2
+# moved them it took 1.5 to 1.7 times as long (docs/method.md, "Slow spells").
+_SAME_PACE = 1.3
 
 # The scatter of a run's other workloads counts as this many rounds only, as each workload has a scatter of its own.
 _POOLED = 3.0
@@ -106,16 +106,16 @@ def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: flo
 
 
 def usual_pace(paces: Sequence[float]) -> float:
-    """The usual pace of a run: the lower quartile of its rounds' paces, in seconds; 0 if none is known."""
+    """The usual one of some paces: their lower quartile, in seconds; 0 if none is known."""
     return sorted(paces)[(len(paces) - 1) // 4] if paces else 0.0
 
 
 def as_usual(pace: float, usual: float) -> bool:
-    """True if a round was played at the usual pace; at another one it does not count, as that moves ratios.
+    """True if a turn or a round was at the usual pace; at another one it does not count, as that moves ratios.
 
     Args:
         pace: seconds in which two CPUs hand a number to each other; 0: unknown.
-        usual: the run's usual pace; 0: unknown.
+        usual: the usual pace; 0: unknown.
     """
     return not (pace and usual) or usual / _SAME_PACE <= pace <= usual * _SAME_PACE
 

@@ -159,7 +159,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         amounts = AMOUNTS[own[lanes[0]].workload.device]
         if own[lanes[0]].workload.device == "gpu":
             # The estimate assumes that the GPU is the limit: then turns end as soon as they may.
-            amounts = dataclasses.replace(amounts, blocks=amounts.fewest // 2)
+            amounts = dataclasses.replace(amounts, enough=amounts.fewest)
         # A lane without a median latency made few calls, so its calls are taken to be slow.
         latencies = [m.value("latency_p50") or SLOW for m in own.values()]
         seconds = _START + _CALLS * sum(latencies) + amounts.turns(max(latencies), len(lanes))

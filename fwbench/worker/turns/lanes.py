@@ -6,8 +6,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from fwbench.compare.pair import Fault
+from fwbench.compare.ratios import as_usual, usual_pace
 from fwbench.machine import Machine
 from fwbench.machine.pace import Pace
 from fwbench.models import Model
@@ -26,12 +28,12 @@ METRICS = ("latency", "call", "memory")
 # Asks for a turn of one call, without a call before it that refills the caches.
 _SINGLE = {"alone": 1, "together": 0}
 
-# One placing, as rounds are the replicates, and each has new memory. Up to 24 short turns of each lane, of slow
+# One placing, as rounds are the replicates, and each has new memory. 24 short turns of each lane are enough, of slow
 # programs as of fast ones: neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of so
 # many turns some are not slowed in either lane. Rounds of 8 turns scatter three times as far (docs/evidence/turns.md).
 # At least ten turns, three of them alike (_ALIKE): a fifth fewer than with four alike of at least twelve, and rounds
-# scatter as little.
-_ON_CPU = Amounts(placings=1, blocks=12, turn=0.02, seconds=30.0, single=0.02, fewest=10)
+# scatter as little. Four times as many turns are taken where the CPUs are seldom at their usual pace.
+_ON_CPU = Amounts(placings=1, blocks=48, turn=0.02, seconds=30.0, single=0.02, fewest=10, enough=24)
 # On a GPU a turn's queue is as full as that of the throughput pass: of two calls of 13 ms in JAX, 5 % were the start of
 # the first one. Ten turns of a process lay within 0.5 % where the GPU is the limit (docs/gpu.md), so four do.
 _ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4)
@@ -42,16 +44,24 @@ _WAITING = 10
 # Turns are over when so many of each lane's fastest turns lie within this share of each other.
 _ALIKE, _WITHIN = 3, 0.02
 
+# The fewest blocks at the usual pace that make a round of them.
+_FEW = 4
 
-def settled(lanes: Iterable[Sequence[float]], fewest: int) -> bool:
+
+def settled(lanes: Iterable[Sequence[float]], amounts: Amounts) -> bool:
     """True if further turns would hardly find another speed, by each lane's scatter, whatever the ratio.
 
     Args:
-        lanes: seconds of a call in each lane's turns.
-        fewest: turns that each lane has at least.
+        lanes: seconds of a call in each lane's turns that count.
+        amounts: the fewest turns of each lane, and those that are enough.
     """
-    fastest = (sorted(turns)[:_ALIKE] if len(turns) >= fewest else [0.0, math.inf] for turns in lanes)
-    return all(turns[-1] <= turns[0] * (1 + _WITHIN) for turns in fastest)
+
+    def over(turns: Sequence[float]) -> bool:
+        fastest = sorted(turns)[:_ALIKE]
+        alike = len(turns) >= amounts.fewest and fastest[-1] <= fastest[0] * (1 + _WITHIN)
+        return alike or len(turns) >= amounts.enough
+
+    return all(map(over, lanes))
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ class Round:
         sources: by lane, the digests of the user's files that it has read, by name.
         programs: by lane, the digest of its program; only a workload's first round has them.
         held: whether a process was stopped, or held back by a quota, in each try of a turn.
-        pace: seconds in which two CPUs hand a number to each other (`fwbench.machine.pace`); 0: unknown.
+        pace: the pace of the median block (`fwbench.machine.pace`), in seconds; 0: unknown.
         waited: on a GPU, the median turn's share of time for which threads waited for a CPU; None: unknown.
         disturbed: the other processes on the GPU, or the reasons for its low clocks; empty: none.
     """
@@ -106,6 +116,8 @@ class Lanes(Rounds[Round]):
         self.amounts = AMOUNTS[device]
         self._side = side
         self._lanes = lanes
+        # All readings so far, as the usual pace is the run's.
+        self._paces: list[float] = []
 
     def seats(self, workload: Workload) -> tuple[Seat, ...]:
         names = self._lanes[workload]
@@ -118,6 +130,8 @@ class Lanes(Rounds[Round]):
         together = max(taken.rounds - 1, self.amounts.timed(seconds[-1]) if seconds else 1)
         waiting = min(together // 2, _WAITING) if self._device == "gpu" else together // 2
         asked = _SINGLE if taken.rounds == 1 else {"alone": max(1, waiting), "together": together}
+        if not taken.paces:
+            taken.paces.append(self._read_pace())
         answer = take_turn(partner.ask, taken, asked, "latency")
         for metric in METRICS[:2]:
             taken.keep(metric, placing, block, name, answer[metric])
@@ -133,19 +147,36 @@ class Lanes(Rounds[Round]):
         with Pace(() if self._device == "gpu" else self._machine.cpus) as self._pace:
             return super().play(workloads, arrived)
 
-    def _over(self, taken: Taken) -> bool:
+    def _read_pace(self) -> float:
+        """The CPUs' pace now, in seconds; 0: unknown."""
         if pace := self._pace.read():
-            taken.paces.append(pace)
-        return settled((taken.turns_of("call", name) for name in taken.described), self.amounts.fewest)
+            self._paces.append(pace)
+        return pace or 0.0
+
+    def _counted(self, taken: Taken) -> list[int]:
+        """The numbers of the blocks before and after which the pace was as usual."""
+        usual = usual_pace(self._paces)
+        flags = [as_usual(pace, usual) for pace in taken.paces]
+        return [block for block, around in enumerate(pairwise(flags)) if all(around)]
+
+    def _over(self, taken: Taken) -> bool:
+        taken.paces.append(self._read_pace())
+        counted = self._counted(taken)
+        return settled((taken.turns_of("call", name, counted) for name in taken.described), self.amounts)
 
     def _result(self, taken: Taken, seconds: float, starting: float) -> Round:
-        for name, memory in taken.memory.items():
-            if peak := gated(memory, self._device).get("peak_memory"):
-                taken.keep("memory", 0, 0, name, peak)
+        counted = self._counted(taken)
+        if len(counted) < _FEW:
+            # It keeps its own pace, which may yet turn out to be the run's usual one.
+            counted = list(range(taken.blocks))
         values = {
-            name: {metric: turns for metric in METRICS if (turns := taken.turns_of(metric, name))}
+            name: {metric: turns for metric in METRICS[:2] if (turns := taken.turns_of(metric, name, counted))}
             for name in taken.described
         }
+        for name, memory in taken.memory.items():
+            if peak := gated(memory, self._device).get("peak_memory"):
+                values[name]["memory"] = (peak,)
+        paces = [max(around) for block, around in enumerate(pairwise(taken.paces)) if block in counted]
         programs = {
             name: (told["program"] or {}).get("digest") for name, told in taken.described.items() if "program" in told
         }
@@ -157,7 +188,7 @@ class Lanes(Rounds[Round]):
             programs,
             taken.sources,
             taken.held,
-            taken.pace,
+            statistics.median(paces),
             statistics.median(taken.waits) if taken.waits and self._device == "gpu" else None,
             self.disturbed,
         )

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ class Amounts:
         blocks: the most blocks of turns after one placing.
         turn: the fewest seconds that a turn's calls after the first take.
         queue: the fewest calls after the first, unless these take longer than half a second.
-        fewest: turns of each seat, at least, where turns may be over before all blocks are played.
+        fewest, enough: where turns may be over before all blocks are played, the turns that each seat has at least, and
+            with which they surely are.
         seconds: the most seconds that all turns take together, unless one block after each placing takes longer.
         single: a turn is one call if a call takes this many seconds: refilling the caches adds little to it.
     """
@@ -39,6 +40,7 @@ class Amounts:
     single: float = math.inf
     queue: int = 0
     fewest: int = 0
+    enough: int = 0
 
     def timed(self, call: float) -> int:
         """The number of a turn's calls after its first, for calls of so many seconds."""
@@ -52,8 +54,9 @@ class Amounts:
         return rounds, min(self.blocks, max(1, int(self.seconds / block)))
 
     def turns(self, latency: float, seats: int) -> float:
-        """The seconds that all turns take together."""
+        """The seconds that all turns take together if `enough` are."""
         rounds, blocks = self.of(latency, seats)
+        blocks = min(blocks, self.enough // 2 or blocks)
         return self.placings * blocks * 2 * seats * rounds * latency
 
 
@@ -71,7 +74,7 @@ class Taken:
         cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
         held: whether a process was held back in each try of a turn.
         waits: of each of lanes' turns, the share of its time for which threads waited for a CPU, where that is known.
-        paces: seconds in which two CPUs hand a number to each other, after each block (`fwbench.machine.pace`).
+        paces: the pace (`fwbench.machine.pace`) before the first block and after each, in seconds; 0: unknown.
     """
 
     def __init__(self, amounts: Amounts, unfit: tuple[int, ...] = ()) -> None:
@@ -92,11 +95,6 @@ class Taken:
         # Logarithms of turns' values: by metric, placing and block, then by the seat's name.
         self._logarithms: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
-    @property
-    def pace(self) -> float:
-        """The second shortest of `paces`, as the fastest turns count; 0 if unknown."""
-        return sorted(self.paces)[:2][-1] if self.paces else 0.0
-
     def plan(self, latency: float, seats: int) -> None:
         """Choose the calls in a turn and the blocks in a placing for calls of so many seconds."""
         self.latency = latency
@@ -112,12 +110,12 @@ class Taken:
         """Note a turn's value of a metric."""
         self._logarithms[metric, placing, block][name].append(math.log(max(value, 1e-9)))
 
-    def turns_of(self, metric: str, name: str) -> tuple[float, ...]:
-        """A seat's values of a metric, in the order of its turns."""
+    def turns_of(self, metric: str, name: str, blocks: Collection[int] | None = None) -> tuple[float, ...]:
+        """A seat's values of a metric, in the order of its turns; of these blocks of each placing, or of all."""
         return tuple(
             math.exp(value)
-            for (kept_metric, *_), by_seat in sorted(self._logarithms.items())
-            if kept_metric == metric
+            for (kept_metric, _, block), by_seat in sorted(self._logarithms.items())
+            if kept_metric == metric and (blocks is None or block in blocks)
             for value in by_seat.get(name, ())
         )
 
