@@ -78,10 +78,10 @@ def test_with_batch_normalisation_they_are_two():
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_only_float64_is_compiled_otherwise_than_what_is_measured(dtype, monkeypatch):
-    as_written, measured = known(_AS_WRITTEN), faster("mlp", "cpu")
+    as_written, measured = known(_AS_WRITTEN), faster("mobilenet_v3_small", "cpu")
     asked = []
     monkeypatch.setattr(jax, "jit", lambda function, compiler_options: asked.append(compiler_options))
-    JaxSide(Case(CATALOG["mlp"], dtype=dtype))
+    JaxSide(Case(CATALOG["mobilenet_v3_small"], dtype=dtype))
     # Forward, and with gradients, as inference and training steps are.
     assert asked == ([as_written, as_written] if dtype == "float64" else [measured, {}])
 

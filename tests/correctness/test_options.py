@@ -17,8 +17,8 @@ def no_flags(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
 
 
-def compiled(mode, **changes):
-    program, _ = built(Workload("jax", "mlp", mode, 2, **changes))
+def compiled(model):
+    program, _ = built(Workload("jax", model, "inference", 2))
     program.compile()
     return program
 
@@ -31,35 +31,37 @@ def test_an_option_that_xla_does_not_know_is_left_out():
 
 @pytest.mark.skipif(not known({FLAG: ""}), reason="this XLA has no YNNPACK")
 def test_inference_on_a_cpu_does_without_ynnpack_and_says_so():
-    program = compiled("inference")
+    program = compiled("mobilenet_v3_small")
     assert "__ynn_fusion" not in program.compiled.as_text()
     assert program.settings["compiler_options"] == {FLAG: ""}
     # Else a gate would take another program of the same compiler for a change of the network's.
     assert program.fingerprint().compiler[FLAG] == ""
 
 
-@pytest.mark.parametrize(
-    ("mode", "changes"),
-    [("inference", {"plain": True}), ("train_step", {}), ("inference", {"precision": "fp64"})],
-    ids=["plain", "training", "fp64"],
-)
-def test_plain_training_and_fp64_programs_are_compiled_as_xla_would(mode, changes):
-    program = compiled(mode, **changes)
+def test_a_small_network_is_compiled_as_xla_would():
+    program = compiled("mlp")
     assert "compiler_options" not in program.settings
     assert FLAG not in program.fingerprint().compiler
 
 
-def test_a_users_own_flag_wins(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", f"--{FLAG}=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT")
-    assert faster("cnn", "cpu") == {}
-
-
-@pytest.mark.parametrize(("model", "platform"), [("cnn", "cuda"), ("decoder", "cpu")])
-def test_a_gpu_and_what_gains_nothing_are_left_alone(model, platform):
-    assert faster(model, platform) == {}
-
-
 @pytest.mark.skipif(not known({FLAG: ""}), reason="this XLA has no YNNPACK")
-def test_a_users_own_model_is_compiled_as_in_the_users_program():
-    assert faster("cnn", "cpu") == {FLAG: ""}
-    assert chosen(Workload("jax", "mine", "inference", 2), "cpu") == {}
+@pytest.mark.parametrize(
+    ("model", "mode", "changes"),
+    [
+        ("resnet50", "inference", {"plain": True}),
+        ("resnet50", "inference", {"precision": "bf16"}),
+        ("resnet50", "inference", {"precision": "fp64"}),
+        ("resnet50", "train_step", {}),
+        ("decoder", "decode", {}),
+        ("mine", "inference", {}),
+    ],
+)
+def test_what_gains_nothing_is_compiled_as_xla_would(model, mode, changes):
+    assert chosen(Workload("jax", "resnet50", "inference", 2), "cpu") == {FLAG: ""}
+    assert chosen(Workload("jax", model, mode, 2, **changes), "cpu") == {}
+
+
+def test_a_users_own_flag_wins_and_a_gpu_is_left_alone(monkeypatch):
+    assert faster("resnet50", "cuda") == {}
+    monkeypatch.setenv("XLA_FLAGS", f"--{FLAG}=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT")
+    assert faster("resnet50", "cpu") == {}

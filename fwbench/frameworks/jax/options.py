@@ -7,29 +7,29 @@ from typing import Any
 
 import jax
 
-from fwbench.models import CATALOG
 from fwbench.record.workload import TRAINING, Workload
 
-# Switches YNNPACK off, which XLA otherwise uses for single products and convolutions on some processors: with YNNPACK
-# inference of ResNet-50 takes 1.2 to 1.4 times as long, of ViT-B/16 1.07 to 1.17 (jax 0.10.2 and 0.12.0, one Xeon).
-# Training keeps YNNPACK: it speeds up the gradients of ResNet-50's convolutions, and a step is 1.5 times as fast. fp64
-# keeps it, too: without it XLA computes convolutions by a scalar loop, and the small CNN takes 40 times as long. A
-# model with a state keeps it as well: the decoder's step at batch 8 would take 1.4 to 1.5 times as long (jax 0.12.0).
+# Switches YNNPACK off, which XLA otherwise uses for single products and convolutions on some processors. Inference in
+# fp32 of these networks is as fast without it or faster: ResNet-50 takes 1.1 to 1.4 times as long with it (jax 0.10.2
+# to 0.12.0, Xeons; docs/evidence/lanes.md). All else keeps it. Without it, the small CNN and the decoder's step at
+# batch 8 take 1.3 and 1.4 to 1.5 times as long, ViT-B/16 in bf16 three times, as it uses the processor's products in
+# bf16, a training step of ResNet-50 1.5 times, and the CNN in fp64 40 times, as XLA then has a scalar loop.
 _FASTER = {"xla_cpu_experimental_ynn_fusion_type": ""}
+_FASTER_WITHOUT = frozenset({"resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0"})
 
 
 def chosen(workload: Workload, platform: str) -> dict[str, Any]:
     """The compiler options of a workload's programs on a platform, as JAX names it."""
-    slower = workload.mode in TRAINING or workload.precision == "fp64"
+    slower = workload.mode in TRAINING or workload.precision != "fp32"
     return {} if workload.plain or slower else faster(workload.model, platform)
 
 
 def faster(model: str, platform: str) -> dict[str, Any]:
-    """The options that speed up a forward pass of a model; a flag that the user has set in `XLA_FLAGS` stays.
+    """The options that speed up a forward pass of a model in fp32; a flag that the user has set in `XLA_FLAGS` stays.
 
-    A user's own model, which is compiled as `jax.jit` compiles it in the user's program, and one with a state get none.
+    A user's own model gets none: it is compiled as `jax.jit` compiles it in the user's program.
     """
-    if platform != "cpu" or model not in CATALOG or CATALOG[model].state:
+    if platform != "cpu" or model not in _FASTER_WITHOUT:
         return {}
     given = os.environ.get("XLA_FLAGS", "")
     return known({name: value for name, value in _FASTER.items() if name not in given})
