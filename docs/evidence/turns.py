@@ -3,42 +3,49 @@
     python docs/evidence/turns.py                      # writes turns.md from turns.jsonl
     python docs/evidence/turns.py MACHINE MODEL:MODE:BATCH[,...] ROUNDS    # first plays rounds here, and adds them
 
-A line of turns.jsonl is a workload: seconds of a call in each lane's turns, in their order, for each round.
+A line of turns.jsonl is a workload: for each round, seconds of a call in each lane's turns, in their order, and where
+it was read the pace (`fwbench.machine.pace`) before the first block of two turns and after each.
 """
 
+import dataclasses
 import json
 import math
 import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Any
 
 from fwbench.compare.pair import Fault
-from fwbench.compare.ratios import round_difference
+from fwbench.compare.ratios import as_usual, round_difference, usual_pace
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.record.workload import Workload
 from fwbench.worker.client.starting import PACKAGE
-from fwbench.worker.turns.lanes import AMOUNTS, Lanes, settled
+from fwbench.worker.turns.lanes import AMOUNTS, Lanes, Round, settled
 from fwbench.worker.turns.sides import Side
+from fwbench.worker.turns.taken import Taken
 
 SERIES = Path(__file__).with_suffix(".jsonl")
 PAGE = Path(__file__).with_suffix(".md")
 LANES = ("torch", "jax")
-FEWEST = AMOUNTS["cpu"].fewest
-COUNTS = (2, 8, 24, 48)
+COUNTS = (2, 8, 24, 48, 96)
+# The fewest turns of a lane at the usual pace that make a round.
+FEW = 8
 HEAD = """# How far rounds of turns lie apart
 
 Each cell is the standard deviation, over rounds of fresh processes, of the logarithm of PyTorch's time over JAX's (in
 percent), from the first turns of each round; behind it the mean. *Rule*: the two fastest turns of each lane count, or
 the faster half where a call takes less than 0.1 ms. *Half*: the faster half always counts, as in fwbench before. With
-few turns the mean differs, too: programs were not warm, JAX's most of all. *Settled*: turns are over, after ten of
-each lane or more, when the three fastest of each lie within 2 %; the number is the mean. Made by
-`python docs/evidence/turns.py` from `turns.jsonl`, on virtual machines with two AMD EPYC cores and 24 to 48 turns a
-lane.
+few turns the mean differs, too: programs were not warm, JAX's most of all. *Settled*: turns are over, after 16 of each
+lane or more, when the five fastest of each lie within 2 %; the number is the mean. *At the usual pace*: turns of
+those blocks of two before and after which the CPUs' hand-over took the usual time (docs/method.md, "Slow spells"), in
+rounds with eight of them or more; they are no neighbours. Made by `python docs/evidence/turns.py` from `turns.jsonl`.
+The fourth is a virtual machine with two Intel Xeon cores, the others have two AMD EPYC cores. On the fourth half of the
+hand-overs were slow, and half an hour later (*fourth, slow*) nine of ten. Its turns took 10 ms, and later 20.
 
 | machine | workload | rounds | turns | rule | two fastest | half | median of neighbours |
 | --- | --- | --: | --: | --: | --: | --: | --: |
@@ -66,9 +73,27 @@ def neighbours(own: Sequence[float], theirs: Sequence[float]) -> float:
 RULES = (round_difference, two, half, neighbours)
 
 
+class All(Lanes):
+    """Lanes that take all turns and keep them, whatever the pace."""
+
+    paces: Sequence[float]
+
+    def _counted(self, taken: Taken) -> list[int]:
+        return list(range(taken.blocks))
+
+    def _over(self, taken: Taken) -> bool:
+        super()._over(taken)
+        return False
+
+    def _result(self, taken: Taken, seconds: float, starting: float) -> Round:
+        self.paces = taken.paces
+        return super()._result(taken, seconds, starting)
+
+
 def until_settled(round_: dict[str, list[float]], most: int) -> int:
     """After how many turns of each lane a round's turns are over; a block is two of each."""
-    return next((n for n in range(2, most, 2) if settled((round_[lane][:n] for lane in LANES), FEWEST)), most)
+    amounts = dataclasses.replace(AMOUNTS["cpu"], enough=most)
+    return next((n for n in range(2, most, 2) if settled([round_[lane][:n] for lane in LANES], amounts)), most)
 
 
 def title_of(count: int | None, counts: Sequence[int]) -> str:
@@ -81,19 +106,21 @@ def play(name: str, workloads: Sequence[str], rounds: int) -> None:
     for each in workloads:
         model, mode, batch = each.split(":")
         asked[Workload("", model, mode=mode, batch_size=int(batch))] = LANES
-    series: dict[Workload, list[dict[str, list[float]]]] = {workload: [] for workload in asked}
+    series: dict[Workload, list[dict[str, Any]]] = {workload: [] for workload in asked}
 
     def arrived(workload: Workload, result: Any) -> None:
         if isinstance(result, Fault):
             raise SystemExit(f"{result.title}: {result.failure.message}")
         series[workload].append(
             {lane: [float(f"{call:.4g}") for call in result.values[lane]["call"]] for lane in LANES}
+            | {"paces": [float(f"{pace:.3g}") for pace in lanes.paces]}
         )
+        print(workload.model, workload.mode, workload.batch_size, round(result.seconds, 1), flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
         project = Project(Path(folder), ())
         here = Side("here", "this run", PACKAGE, Path(folder), project.root, project.path)
-        lanes = Lanes(here, asked, dict(CATALOG), machine(), "cpu", 600.0)
+        lanes = All(here, asked, dict(CATALOG), machine(), "cpu", 600.0)
         for _ in range(rounds):
             lanes.play(list(asked), arrived)
     with SERIES.open("a", encoding="utf-8") as file:
@@ -102,25 +129,46 @@ def play(name: str, workloads: Sequence[str], rounds: int) -> None:
             file.write(json.dumps({"machine": name, **place, "rounds": played}, separators=(",", ":")) + "\n")
 
 
+def at_usual_pace(round_: dict[str, list[float]], usual: float) -> dict[str, list[float]]:
+    """The turns of a round's blocks that count."""
+    flags = [as_usual(pace, usual) for pace in round_["paces"]]
+    turns = [counts for around in pairwise(flags) for counts in [all(around)] * 2]
+    return {lane: list(compress(round_[lane], turns)) for lane in LANES}
+
+
+def rows_of(workload: dict[str, Any], title: str, rounds: Sequence[dict[str, Any]], counted: str) -> list[str]:
+    """The table's rows on the turns of some rounds."""
+    turns = min(len(round_[lane]) for round_ in rounds for lane in LANES)
+    rows = []
+    for count in (*(count for count in COUNTS if count <= turns), None):
+        most = min(turns, AMOUNTS["cpu"].enough)
+        counts = [count or until_settled(round_, most) for round_ in rounds]
+        cells = []
+        # Turns that count are no neighbours.
+        for rule in RULES[:-1] if counted else RULES:
+            values = [rule(each["jax"][:n], each["torch"][:n]) for each, n in zip(rounds, counts, strict=True)]
+            cells.append(f"{100 * statistics.stdev(values):.1f} ({statistics.fmean(values):+.3f})")
+        cells += ["-"] * (len(RULES) - len(cells))
+        number = f"{title_of(count, counts)}{counted}"
+        rows.append(f"| {workload['machine']} | {title} | {len(rounds)} | {number} | {' | '.join(cells)} |")
+    return rows
+
+
 def main(arguments: Sequence[str]) -> None:
     if arguments:
-        name, workloads, rounds = arguments
-        play(name, workloads.split(","), int(rounds))
+        name, workloads, count = arguments
+        play(name, workloads.split(","), int(count))
     lines = []
-    for text in SERIES.read_text(encoding="utf-8").splitlines():
-        workload = json.loads(text)
-        rounds = workload["rounds"]
-        turns = min(len(round_[lane]) for round_ in rounds for lane in LANES)
-        for count in (*(count for count in COUNTS if count <= turns), None):
-            cells = []
-            counts = [count or until_settled(round_, min(turns, 24)) for round_ in rounds]
-            for rule in RULES:
-                values = [rule(each["jax"][:n], each["torch"][:n]) for each, n in zip(rounds, counts, strict=True)]
-                cells.append(f"{100 * statistics.stdev(values):.1f} ({statistics.fmean(values):+.3f})")
-            title = f"{workload['model']} {workload['mode']} b{workload['batch_size']}"
-            lines.append(
-                f"| {workload['machine']} | {title} | {len(rounds)} | {title_of(count, counts)} | {' | '.join(cells)} |"
-            )
+    series = [json.loads(text) for text in SERIES.read_text(encoding="utf-8").splitlines()]
+    paces = [pace for each in series for round_ in each["rounds"] for pace in round_.get("paces", [])]
+    usual = usual_pace(paces)
+    for workload in series:
+        title = f"{workload['model']} {workload['mode']} b{workload['batch_size']}"
+        lines += rows_of(workload, title, workload["rounds"], "")
+        if "paces" in workload["rounds"][0]:
+            kept = [at_usual_pace(round_, usual) for round_ in workload["rounds"]]
+            kept = [round_ for round_ in kept if min(map(len, round_.values())) >= FEW]
+            lines += rows_of(workload, title, kept, " at the usual pace") if len(kept) > 1 else []
     PAGE.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
 
 

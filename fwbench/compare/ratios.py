@@ -24,7 +24,7 @@ LEVEL = 0.99
 # A workload plays no further rounds once half the width of its interval is at most this share of the ratio.
 PRECISE = 0.015
 
-# The two fastest of a round's 24 turns repeat a program's speed best (docs/evidence/turns.md). A call of fewer seconds
+# The two fastest of a round's turns repeat a program's speed best (docs/evidence/turns.md). A call of fewer seconds
 # than `_SHORT` is short or long by how soon another thread wakes; a few turns are lucky, so the faster half counts.
 _FASTEST_TURNS, _SHORT = 2, 1e-4
 

@@ -157,9 +157,9 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
             continue
         own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
         amounts = AMOUNTS[own[lanes[0]].workload.device]
-        if own[lanes[0]].workload.device == "gpu":
-            # The estimate assumes that the GPU is the limit: then turns end as soon as they may.
-            amounts = dataclasses.replace(amounts, enough=amounts.fewest)
+        # As many turns as are usually enough: the fewest where a GPU is the limit.
+        usual_turns = amounts.fewest * (1 if own[lanes[0]].workload.device == "gpu" else 2)
+        amounts = dataclasses.replace(amounts, enough=usual_turns)
         # A lane without a median latency made few calls, so its calls are taken to be slow.
         latencies = [m.value("latency_p50") or SLOW for m in own.values()]
         seconds = _START + _CALLS * sum(latencies) + amounts.turns(max(latencies), len(lanes))

@@ -183,11 +183,11 @@ def test_what_is_known_soonest_plays_first(monkeypatch, widths, seconds, first):
 @pytest.mark.parametrize(
     ("torch", "jax", "over"),
     [
-        ([1.0] * 10, [2.0, 2.03, 2.03, *[3.0] * 7], True),
+        ([1.0] * 10, [2.0, *[2.03] * 4, *[3.0] * 5], True),
         ([1.0] * 9, [2.0] * 9, False),
-        ([1.0] * 10, [2.0, 2.03, 2.05, *[3.0] * 7], False),
-        ([1.0, 1.03, *[1.2] * 8], [2.0] * 10, False),
-        ([1.0, 1.03, *[1.2] * 10], [2.0] * 12, True),
+        ([1.0] * 10, [2.0, *[2.03] * 3, *[3.0] * 6], False),
+        ([*[1.0] * 4, *[1.03] * 6], [2.0] * 10, False),
+        ([*[1.0] * 4, *[1.03] * 8], [2.0] * 12, True),
     ],
 )
 def test_turns_end_when_the_fastest_of_each_lane_agree_or_they_are_enough(torch, jax, over):
@@ -419,11 +419,11 @@ class Moved:
 @pytest.mark.parametrize(
     ("slow", "known", "turns", "latencies", "pace"),
     [
-        pytest.param(lambda turn: False, True, 24, {0.001}, 0.5e-6, id="never"),
-        pytest.param(lambda turn: turn % 48 >= 24, True, 24, {0.001}, 0.5e-6, id="half of the time"),
-        pytest.param(lambda turn: turn % 8 >= 4, True, 96, {0.001, 0.002}, 0.8e-6, id="before or after each block"),
-        pytest.param(lambda turn: turn % 48 >= 4, True, 24, {0.002}, 0.8e-6, id="nearly always"),
-        pytest.param(lambda turn: turn % 48 >= 24, False, 24, {0.001, 0.002}, 0.0, id="unknown"),
+        pytest.param(lambda turn: False, True, 96, {0.001}, 0.5e-6, id="never"),
+        pytest.param(lambda turn: turn % 64 >= 48, True, 96, {0.001}, 0.5e-6, id="a quarter of the time"),
+        pytest.param(lambda turn: turn % 8 >= 4, True, 192, {0.001, 0.002}, 0.8e-6, id="before or after each block"),
+        pytest.param(lambda turn: turn % 64 >= 4, True, 96, {0.002}, 0.8e-6, id="nearly always"),
+        pytest.param(lambda turn: turn % 64 >= 48, False, 96, {0.001, 0.002}, 0.0, id="unknown"),
     ],
 )
 def test_turns_count_at_the_usual_pace(tmp_path, slow, known, turns, latencies, pace):

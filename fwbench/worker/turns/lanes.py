@@ -28,21 +28,20 @@ METRICS = ("latency", "call", "memory")
 # Asks for a turn of one call, without a call before it that refills the caches.
 _SINGLE = {"alone": 1, "together": 0}
 
-# One placing, as rounds are the replicates, and each has new memory. 24 short turns of each lane are enough, of slow
-# programs as of fast ones: neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of so
-# many turns some are not slowed in either lane. Rounds of 8 turns scatter three times as far (docs/evidence/turns.md).
-# At least ten turns, three of them alike (_ALIKE): a fifth fewer than with four alike of at least twelve, and rounds
-# scatter as little. Four times as many turns are taken where the CPUs are seldom at their usual pace.
-_ON_CPU = Amounts(placings=1, blocks=48, turn=0.02, seconds=30.0, single=0.02, fewest=10, enough=24)
+# One placing, as rounds are the replicates, and each has new memory. Short turns, of slow programs as of fast ones:
+# neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of many turns some are not slowed in
+# either lane. Where five agree of at least 16, rounds scatter by 1.4 to 6 %; with three of at least ten by 4 to 9, on
+# four machines (docs/evidence/turns.md). Twice as many turns are taken where the CPUs are seldom at their usual pace.
+_ON_CPU = Amounts(placings=1, blocks=96, turn=0.02, seconds=30.0, single=0.02, fewest=16, enough=96)
 # On a GPU a turn's queue is as full as that of the throughput pass: of two calls of 13 ms in JAX, 5 % were the start of
 # the first one. Ten turns of a process lay within 0.5 % where the GPU is the limit (docs/gpu.md), so four do.
-_ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4)
+_ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4, enough=24)
 AMOUNTS: Mapping[str, Amounts] = {"cpu": _ON_CPU, "gpu": _ON_GPU}
 # The most calls of a turn on a GPU that each wait.
 _WAITING = 10
 
-# Turns are over when so many of each lane's fastest turns lie within this share of each other.
-_ALIKE, _WITHIN = 3, 0.02
+# Turns are over when so many of each lane's fastest turns, or all, lie within this share of each other.
+_ALIKE, _WITHIN = 5, 0.02
 
 # The fewest blocks at the usual pace that make a round of them.
 _FEW = 4
