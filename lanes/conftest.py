@@ -1,5 +1,6 @@
 """What the tests of all derived lanes share: a lane's output beside PyTorch's, and a whole run of a lane."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fwbench.frameworks.precision import check, operands
 from fwbench.frameworks.torch.adapter import FRAMEWORK as TORCH
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
@@ -71,6 +73,21 @@ def agrees():
             assert program.fingerprint().digest == first.digest
 
     return check
+
+
+@pytest.fixture
+def only_inference_in_float32():
+    """Check that a lane has that, and refuses training, bf16 and one more change of the workload in a sentence."""
+
+    def refuses(framework, lane, more):
+        workload, model = Workload(lane, "mlp", "inference", 2), CATALOG["mlp"]
+        for changes in ({"mode": "train_step"}, {"precision": "bf16"}, more):
+            assert f"the lane {lane} " in framework.unavailable(dataclasses.replace(workload, **changes), model)
+        assert framework.unavailable(workload, model) is None
+        verdicts = check("fp32", operands(), framework.probe(workload, operands()))
+        assert {verdict["arithmetic"] for verdict in verdicts.values()} == {"fp32"}
+
+    return refuses
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def _begin(folder: Path) -> None:
 def pytest_xdist_make_scheduler(config, log):
     """Under `-n`, one process runs all proofs of a model, or all tests of another file, which share computed results.
 
-    So no two processes hold ViT-B/16. What comes first in the command begins first, however few tests it has.
+    So no two processes hold ViT-B/16. Files of many tests begin first, so that no process waits for one at the end.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -134,5 +134,4 @@ def pytest_xdist_make_scheduler(config, log):
                 return file
             return next((model for model in models if f"[{model}-" in nodeid), file)
 
-    config.option.loadscopereorder = False
     return ByModel(config, log)

@@ -35,9 +35,10 @@ class Planted:
 
 _STEM = "after `stem.bn`, the last module with weights in `stem`"
 _FUSED, _SEPARATE = "between `attn.qkv` and `attn.proj`", "between `q`, `k`, `v` and `proj`"
-_ROOT = "1 over the root of a head's size"
+_SCALED = "scales by 0.353553 (1 over the root of a head's size)"
 
-# By network and place: a mistake's name, what is replaced in the port by what, and the cause.
+# By network and place: a mistake's name, what is replaced in the port by what, and the cause: what torch and jax do
+# there, or a sentence, or nothing.
 _TABLE = {
     "convolutional": {
         "at `stem.conv`": [
@@ -62,80 +63,68 @@ _TABLE = {
                 "no ReLU after a block",
                 "jax.nn.relu(self.bn(self.conv(x)))",
                 "self.bn(self.conv(x))",
-                "There torch computes ReLU, and jax no activation",
+                "computes ReLU",
+                "no activation",
             ),
         ],
         "between `body` and `head`": [
-            ("no residual", "x = x + self.body", "x = self.body", ""),
+            ("no residual", "x = x + self.body", "x = self.body"),
         ],
     },
     "causal attention": {
         _FUSED: [
-            (
-                "no scale",
-                "logits = q @ k.mT / 8**0.5",
-                "logits = q @ k.mT",
-                f"There torch scales by 0.353553 ({_ROOT}), and jax by 1 (no scale)",
-            ),
-            (
-                "scale by all heads' size",
-                "8**0.5",
-                "16**0.5",
-                f"There torch scales by 0.353553 ({_ROOT}), and jax by 0.25 (1 over the root of all heads' size)",
-            ),
-            (
-                "scale applied twice",
-                "/ 8**0.5",
-                "/ 8",
-                f"There torch scales by 0.353553 ({_ROOT}), and jax by 0.125 (1 over a head's size)",
-            ),
+            ("no scale", "logits = q @ k.mT / 8**0.5", "logits = q @ k.mT", _SCALED, "by 1 (no scale)"),
+            ("scale by all heads' size", "8**0.5", "16**0.5", _SCALED, "by 0.25 (1 over the root of all heads' size)"),
+            ("scale applied twice", "/ 8**0.5", "/ 8", _SCALED, "by 0.125 (1 over a head's size)"),
             (
                 "no causal mask",
                 "jnp.where(mask, logits, -1e9)",
                 "logits",
-                "There torch attends to no later position, and jax to all positions",
+                "attends to no later position",
+                "to all positions",
             ),
             (
                 "causal mask off by one",
                 "jnp.ones((6, 6), bool))",
                 "jnp.ones((6, 6), bool), 1)",
-                "There torch attends to no later position, and jax to the next position and all before it",
+                "attends to no later position",
+                "to the next position and all before it",
             ),
             (
                 "causal mask without the position itself",
                 "jnp.ones((6, 6), bool))",
                 "jnp.ones((6, 6), bool), -1)",
-                "There torch attends to no later position, and jax to earlier positions alone",
+                "attends to no later position",
+                "to earlier positions alone",
             ),
             (
                 "joint projection by heads",
                 "reshape(-1, 6, 3, 2, 8).transpose(2, 0, 3, 1, 4)",
                 "reshape(-1, 6, 2, 3, 8).transpose(3, 0, 2, 1, 4)",
-                "There torch splits `attn.qkv` into (3, heads, size), and jax `attn.qkv` into (heads, 3, size)",
+                "splits `attn.qkv` into (3, heads, size)",
+                "`attn.qkv` into (heads, 3, size)",
             ),
             (
                 "keys, queries, values",
                 "q, k, v = self.qkv",
                 "k, q, v = self.qkv",
-                (
-                    "There torch takes its first part, its second, its third as queries, keys, values, "
-                    "and jax its second, its first part, its third as queries, keys, values"
-                ),
+                "takes its first part, its second, its third as queries, keys, values",
+                "its second, its first part, its third as queries, keys, values",
             ),
             (
                 "four heads",
                 "3, 2, 8).transpose(2, 0, 3, 1, 4)\n        logits = q @ k.mT / 8**0.5",
                 "3, 4, 4).transpose(2, 0, 3, 1, 4)\n        logits = q @ k.mT / 4**0.5",
+                "has 2 heads",
                 (
-                    f"There torch has 2 heads, and jax 4 heads; torch scales by 0.353553 ({_ROOT}), "
-                    f"and jax by 0.5 ({_ROOT} or 1 over the root of heads)"
+                    f"4 heads; torch {_SCALED}, "
+                    "and jax by 0.5 (1 over the root of a head's size or 1 over the root of heads)"
                 ),
             ),
             (
                 "logits cut off at 0.1",
                 "jax.nn.softmax(jnp.where(mask, logits, -1e9))",
                 "jax.nn.softmax(jnp.where(mask, jnp.minimum(logits, 0.1), -1e9))",
-                "",
             ),
         ],
         "between `embed` and `norm1`": [
@@ -151,7 +140,8 @@ _TABLE = {
                 "exact GELU",
                 "jax.nn.gelu(self.fc(self.norm2(x)))",
                 "jax.nn.gelu(self.fc(self.norm2(x)), approximate=False)",
-                "There torch computes GELU's tanh approximation, and jax the exact GELU",
+                "computes GELU's tanh approximation",
+                "the exact GELU",
             ),
         ],
     },
@@ -161,40 +151,33 @@ _TABLE = {
                 "interleaved pairs",
                 "one, other = x[..., :2], x[..., 2:]",
                 "one, other = x[..., ::2], x[..., 1::2]",
-                "There torch rotates the two halves to base 10000, and jax interleaved pairs to base 10000",
+                "rotates the two halves to base 10000",
+                "interleaved pairs to base 10000",
             ),
-            (
-                "base 500000",
-                "1e4",
-                "5e5",
-                "There torch rotates the two halves to base 10000, and jax the two halves to base 500000",
-            ),
-            (
-                "no rotation",
-                "q, k = rotated(q), rotated(k)",
-                "",
-                "There torch rotates the two halves to base 10000, and jax nothing",
-            ),
+            ("base 500000", "1e4", "5e5", "rotates the two halves to base 10000", "the two halves to base 500000"),
+            ("no rotation", "q, k = rotated(q), rotated(k)", "", "rotates the two halves to base 10000", "nothing"),
             (
                 "table of angles in float32",
                 "jnp.cos(angles), jnp.sin(angles)",
                 "(f(angles).astype(jnp.float32) for f in (jnp.cos, jnp.sin))",
-                "There torch computes attention, and jax attention to float32's precision alone",
+                "computes attention",
+                "attention to float32's precision alone",
             ),
-            ("rotation the other way", "jnp.cos(angles), jnp.sin(angles)", "jnp.cos(angles), -jnp.sin(angles)", ""),
+            ("rotation the other way", "jnp.cos(angles), jnp.sin(angles)", "jnp.cos(angles), -jnp.sin(angles)"),
             (
                 "keys shared in turn",
                 "jnp.repeat(k, 2, 1), jnp.repeat(v, 2, 1)",
                 "jnp.tile(k, (1, 2, 1, 1)), jnp.tile(v, (1, 2, 1, 1))",
-                "There torch shares keys between neighbouring heads, and jax keys between heads in turn",
+                "shares keys between neighbouring heads",
+                "keys between heads in turn",
             ),
             (
                 "scale by positions and no mask",
                 "jnp.where(mask, q @ k.mT / 4**0.5, -jnp.inf)",
                 "q @ k.mT / 6**0.5",
+                "scales by 0.5 (1 over the root of a head's size or 1 over the root of heads)",
                 (
-                    "There torch scales by 0.5 (1 over the root of a head's size or 1 over the root of heads), "
-                    "and jax by 0.408248 (1 over the root of positions); "
+                    "by 0.408248 (1 over the root of positions); "
                     "torch attends to no later position, and jax to all positions"
                 ),
             ),
@@ -212,7 +195,8 @@ _TABLE = {
                 "gate and value exchanged",
                 "jax.nn.silu(gate) * up",
                 "gate * jax.nn.silu(up)",
-                "There torch gates by `gate`, and jax by `up`",
+                "gates by `gate`",
+                "by `up`",
             ),
         ],
     },
@@ -222,24 +206,18 @@ _TABLE = {
                 "no mask of padding",
                 "jnp.where(mask, logits, -jnp.inf)",
                 "logits",
-                "There torch hides keys [1, 4] of sample 0, keys [1, 3, 4] of sample 1, and jax no key",
+                "hides keys [1, 4] of sample 0, keys [1, 3, 4] of sample 1",
+                "no key",
             ),
             (
                 "mask of padding off by one",
                 "mask = tokens != 0",
                 "mask = jnp.roll(tokens != 0, 1)",
-                (
-                    "There torch hides keys [1, 4] of sample 0, keys [1, 3, 4] of sample 1, "
-                    "and jax keys [2, 5] of sample 0, keys [2, 4, 5] of sample 1"
-                ),
+                "hides keys [1, 4] of sample 0, keys [1, 3, 4] of sample 1",
+                "keys [2, 5] of sample 0, keys [2, 4, 5] of sample 1",
             ),
-            ("padding masked by -3", "jnp.where(mask, logits, -jnp.inf)", "jnp.where(mask, logits, logits - 3)", ""),
-            (
-                "scale by the number of heads",
-                "8**0.5",
-                "2**0.5",
-                f"There torch scales by 0.353553 ({_ROOT}), and jax by 0.707107 (1 over the root of heads)",
-            ),
+            ("padding masked by -3", "jnp.where(mask, logits, -jnp.inf)", "jnp.where(mask, logits, logits - 3)"),
+            ("scale by the number of heads", "8**0.5", "2**0.5", _SCALED, "by 0.707107 (1 over the root of heads)"),
         ],
         "between `proj` and `norm`": [
             (
@@ -256,16 +234,18 @@ _TABLE = {
                 "softplus of beta 2",
                 "jax.nn.softplus(gate)",
                 "jax.nn.softplus(2 * gate) / 2",
-                "There torch computes softplus, and jax softplus of beta 2",
+                "computes softplus",
+                "softplus of beta 2",
             ),
-            ("SiLU gate", "jax.nn.softplus(gate)", "jax.nn.silu(gate)", "There torch computes softplus, and jax SiLU"),
+            ("SiLU gate", "jax.nn.softplus(gate)", "jax.nn.silu(gate)", "computes softplus", "SiLU"),
         ],
         "between `stem` and `gate`": [
             (
                 "softplus less the logarithm of 2",
                 "jax.nn.softplus(self.stem(x))",
                 "jax.nn.softplus(self.stem(x)) - jnp.log(2)",
-                "There torch computes softplus, and jax softplus less the logarithm of 2",
+                "computes softplus",
+                "softplus less the logarithm of 2",
             ),
             (
                 "clip below 0.5",
@@ -281,25 +261,23 @@ _TABLE = {
                 "unbiased variance",
                 "jnp.square(x).mean(-1, keepdims=True) + 1e-5",
                 "jnp.square(x).sum(-1, keepdims=True) / 7 + 1e-5",
-                "There torch estimates the variance with n, and jax the variance with n - 1",
+                "estimates the variance with n",
+                "the variance with n - 1",
             ),
             (
                 "epsilon of the standard deviation",
                 "+ 1e-5)",
                 ") + 1e-5",
-                "There torch adds 1e-05 to the variance, and jax 1e-05 to the standard deviation",
+                "adds 1e-05 to the variance",
+                "1e-05 to the standard deviation",
             ),
-            (
-                "hidden epsilon 1e-6",
-                "1e-5",
-                "1e-6",
-                "There torch adds 1e-05 to the variance, and jax 1e-06 to the variance",
-            ),
+            ("hidden epsilon 1e-6", "1e-5", "1e-6", "adds 1e-05 to the variance", "1e-06 to the variance"),
             (
                 "no mean subtracted",
                 "x = x - x.mean(-1, keepdims=True)",
                 "",
-                "There torch computes layer normalisation, and jax RMS normalisation",
+                "computes layer normalisation",
+                "RMS normalisation",
             ),
         ],
         "at `b`": [
@@ -307,7 +285,6 @@ _TABLE = {
                 "cube in the place of the square",
                 "jnp.square(x).mean(-1, keepdims=True) + 1e-6",
                 "jnp.abs(x**3).mean(-1, keepdims=True) + 1e-6",
-                "",
             ),
             (
                 "scale 1 + weight",
@@ -318,11 +295,17 @@ _TABLE = {
         ],
     },
 }
+
+
+def _cause(torch: str = "", jax: str = "") -> str:
+    return f"There torch {torch}, and jax {jax}" if jax else torch
+
+
 PLANTED = tuple(
-    Planted(network, name, (right, wrong), place, cause)
+    Planted(network, name, (right, wrong), place, _cause(*cause))
     for network, places in _TABLE.items()
     for place, mistakes in places.items()
-    for name, right, wrong, cause in mistakes
+    for name, right, wrong, *cause in mistakes
 )
 
 

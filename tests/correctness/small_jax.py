@@ -1,11 +1,11 @@
-"""The twins of `small_torch` in JAX. A name such as `attention_mask` is that of a twin with one mistake, `mask`."""
+"""The twins of `small_torch` in JAX. A name such as `decay_clip` is that of a twin with one mistake, `clip`."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.nn import gelu, relu, softmax, softplus
+from jax.nn import relu, softplus
 
 from fwbench.frameworks.jax.layers import BatchNorm
 
@@ -51,50 +51,13 @@ def _decay(mistake, states=16):
     return Plain({**names, "head.weight": (5, states), "head.bias": (5,)}, apply)
 
 
-def _attention(mistake):
-    def rotated(x):
-        angles = jnp.outer(jnp.arange(x.shape[-2], dtype=x.dtype), 10.0 ** -jnp.arange(4, dtype=x.dtype))
-        cos, sin = jnp.cos(angles), jnp.sin(angles)
-        one, other = jnp.split(x, 2, -1)
-        return jnp.concatenate([one * cos - other * sin, other * cos + one * sin], -1)
-
-    def attended(p, x):
-        parts = jnp.split(linear(p["qkv"], x), 3, -1)
-        q, k, v = (part.reshape(*x.shape[:2], 2, 8).swapaxes(1, 2) for part in parts)
-        scores = rotated(q) @ rotated(k).swapaxes(-1, -2) / 8**0.5
-        seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
-        y = softmax(jnp.where(seen, scores, -jnp.inf), -1) @ v
-        return y.swapaxes(1, 2).reshape(x.shape)
-
-    def normalised(p, x):
-        x = x - x.mean(-1, keepdims=True)
-        epsilon = 1e-5 if mistake == "epsilon" else 1e-6
-        count = x.shape[-1] - (1 if mistake == "unbiased" else 0)
-        return x / jnp.sqrt((x**2).sum(-1, keepdims=True) / count + epsilon) * p["weight"] + p["bias"]
-
-    def apply(p, tokens):
-        table = p["table"]["weight"]
-        if mistake == "table":
-            table = table.astype(jnp.bfloat16).astype(table.dtype)
-        x = table[tokens]
-        y = attended(p, x)
-        x = normalised(p["norm"], x + y)
-        gate, value = jnp.split(linear(p["up"], x), 2, -1)
-        return linear(p["head"], (x + linear(p["down"], gelu(gate, approximate=False) * value)).mean(1))
-
-    widths = {"qkv": (48, 16), "up": (32, 16), "down": (16, 16), "head": (5, 16)}
-    names = {f"{name}.weight": shape for name, shape in widths.items()}
-    names |= {f"{name}.bias": shape[:1] for name, shape in widths.items()}
-    return Plain({"table.weight": (11, 16), "norm.weight": (16,), "norm.bias": (16,), **names}, apply)
-
-
 class Conv(nnx.Module):
     def __init__(self, mistake, rate, *, rngs):
         self.conv = nnx.Conv(3, 8, (3, 3), strides=2, padding=1, rngs=rngs)
         if mistake == "frozen":
             self.norm = nnx.BatchNorm(8, momentum=0.9, use_fast_variance=False, rngs=rngs)
         else:
-            self.norm = BatchNorm(8, eps=1e-6 if mistake == "epsilon" else 1e-5, rngs=rngs)
+            self.norm = BatchNorm(8, rngs=rngs)
         self.fc = nnx.Linear(8, 5, rngs=rngs)
         self.drop = nnx.Dropout(rate)
         self.frozen = mistake == "frozen"
@@ -123,15 +86,15 @@ def _dense(mistake, rngs):
     return Dense({"rate_half": 0.5, "rate_third": 0.3}.get(mistake, 0.0), rngs=rngs)
 
 
-_NETWORKS = {"decay": _decay, "attention": _attention, "conv": _conv, "dense": _dense}
+_NETWORKS = {"conv": _conv, "dense": _dense}
 
 
 def __getattr__(name):
     network, _, mistake = name.partition("_")
     if name.startswith("many_states"):
         return lambda: _decay(name.removeprefix("many_states").lstrip("_"), 64)
-    if network in ("decay", "attention"):
-        return lambda: _NETWORKS[network](mistake)
+    if network == "decay":
+        return lambda: _decay(mistake)
     if network in _NETWORKS:
         return functools.partial(_NETWORKS[network], mistake)
     raise AttributeError(name)

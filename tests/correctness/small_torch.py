@@ -25,34 +25,6 @@ def many_states():
     return Decay(64)
 
 
-class Attention(nn.Module):
-    """One block of a small GPT: rotary positions, causal attention of two heads, and a gated GELU."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(11, 16)
-        self.qkv = nn.Linear(16, 48)
-        self.norm = nn.LayerNorm(16, eps=1e-6)
-        self.up = nn.Linear(16, 32)
-        self.down = nn.Linear(16, 16)
-        self.head = nn.Linear(16, 5)
-
-    def forward(self, tokens):
-        x = self.table(tokens)
-        q, k, v = (part.unflatten(2, (2, 8)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
-        y = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
-        x = self.norm(x + y.transpose(1, 2).flatten(2))
-        gate, value = self.up(x).chunk(2, -1)
-        return self.head((x + self.down(F.gelu(gate) * value)).mean(1))
-
-
-def rotated(x):
-    """Halves of the last axis turned by angles that grow with the position, the axis before it."""
-    angles = torch.outer(torch.arange(x.shape[-2], dtype=x.dtype), 10.0 ** -torch.arange(4, dtype=x.dtype))
-    one, other = x.chunk(2, -1)
-    return torch.cat([one * angles.cos() - other * angles.sin(), other * angles.cos() + one * angles.sin()], -1)
-
-
 class Conv(nn.Module):
     """A convolution just before batch normalisation, whose own bias has therefore no gradient but rounding."""
 

@@ -192,10 +192,9 @@ def test_plain_has_xlas_own_and_the_record_says_which():
 
 
 @pytest.mark.parametrize(("kernel", "groups"), [(3, CHANNELS), (1, 1)], ids=["depthwise", "1x1"])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_plain_computes_the_same(kernel, stride, groups):
+def test_plain_computes_the_same(kernel, groups):
     """Of what has a fast form: so that a network which is plain computes what the proofs say of the fast one."""
-    layer = conv(CHANNELS, CHANNELS, kernel, stride=stride, groups=groups, rngs=nnx.Rngs(0))
+    layer = conv(CHANNELS, CHANNELS, kernel, stride=2, groups=groups, rngs=nnx.Rngs(0))
     x = jax.random.normal(jax.random.key(0), (2, 9, 8, CHANNELS))
 
     def answers():

@@ -1,14 +1,11 @@
 """Programs over several devices: N devices equal one, and a proof that would find it if they did not."""
 
 import functools
-import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fwbench import frameworks
@@ -22,6 +19,7 @@ from fwbench.record.workload import Workload
 from tests.proving.devices import FIRST, PARTS, WHOLE, Trial, found
 from tests.proving.devices_mutations import MISTAKES, STATISTICAL
 from tests.tensorflow import needs_tensorflow
+from tests.unit.shared import ALONE, finish
 
 LANES = ("torch", "jax")
 NORMALISED = Model(
@@ -81,63 +79,12 @@ def test_the_proof_finds_a_planted_mistake(lane, model, mistake):
     assert bool(proof.apart) == (mistake in apart)
 
 
-@functools.cache
-def told():
-    """What a process tells in which JAX sees two devices on the CPU."""
-    variables = {**os.environ, **OWN["jax"].variables(1, "cpu"), "JAX_NUM_CPU_DEVICES": "2"}
-    command = [sys.executable, "-m", "tests.correctness.two_devices"]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, env=variables, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout)
-
-
 @pytest.mark.slow
-def test_gradients_are_brought_together_by_all_reduce_alone():
-    assert told()["trained"]["collectives"] == ["all-reduce"]
-
-
-@pytest.mark.slow
-def test_a_forward_pass_exchanges_nothing_and_gives_all_rows_in_order():
-    assert told()["forward"]["collectives"] == []
-    assert np.allclose(told()["forward"]["output"], told()["forward on one"], rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_step_over_devices_in_one_process_is_that_of_one_device_dropout_included():
-    """Also after everything has moved to fresh memory."""
-    assert told()["trained"]["losses"] == pytest.approx(told()["on one"], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_each_device_accumulates_its_parts_with_their_own_random_keys():
-    assert told()["in parts"] == pytest.approx(told()["in parts on one"], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_all_devices_hold_the_same_state_running_statistics_included():
-    assert told()["trained"]["same everywhere"]
-
-
-@pytest.mark.slow
-def test_running_statistics_are_those_of_the_first_slice_step_after_step():
-    statistics, expected = told()["statistics"], told()["statistics of the first slice"]
-    assert statistics.keys() == expected.keys() == {"norm.running_mean", "norm.running_var"}
-    for name, values in expected.items():
-        assert statistics[name] == pytest.approx(values, rel=1e-5)
-
-
-@pytest.mark.slow
-def test_curve_and_scores_of_an_epoch_are_of_the_whole_batch():
-    epoch, expected = told()["epoch"], told()["epoch on one"]
-    assert np.allclose(epoch["curve"], expected["curve"], rtol=1e-5)
-    assert epoch["scores"] == pytest.approx(expected["scores"], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_a_networks_own_random_stream_gives_each_device_other_numbers():
-    streams = told()["streams"]
-    assert streams["after"] == [streams["the first device's"]]
-    assert streams["same everywhere"]
+def test_programs_over_two_devices_in_one_process():
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    variables |= {**OWN["jax"].variables(1, "cpu"), "JAX_NUM_CPU_DEVICES": "2"}
+    done = finish(sys.executable, "-m", "pytest", Path(__file__).with_name("two_devices.py"), *ALONE, env=variables)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Two(Ranks):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import fwbench
 from fwbench.frameworks.torch.convolutions import ONE_THREAD, Convolutions
 from fwbench.record.workload import Workload
 from tests.programs import built
@@ -60,13 +61,18 @@ def test_no_convolution_no_setting(threads):
     assert asked(lambda: torch.ones(2, 2) @ torch.ones(2, 2)) == {}
 
 
+class Pointwise(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Conv2d(64, 64, 1), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+
+
 @pytest.mark.parametrize("mode", ["inference", "train_step"])
 def test_a_program_says_it_on_its_record(threads, monkeypatch, mode):
-    workload = Workload("torch", "mobilenet_v3_small", mode, 2, axes=(("image_size", 32),))
+    model = fwbench.Model("pointwise", torch=f"{__name__}:Pointwise", inputs=fwbench.image(14, 14, 64))
     told = []
     for count in ("1", "2"):
         monkeypatch.setenv("OMP_NUM_THREADS", count)
-        program, _ = built(workload)
+        program, _ = built(Workload("torch", model.name, mode, 2), model)
         with program.session():
             digest = program.fingerprint().digest
         told.append((digest, program.settings["convolutions"], program.settings.get("caution")))

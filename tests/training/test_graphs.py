@@ -6,8 +6,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from torch._dynamo.utils import counters
-from torch._inductor import cudagraph_trees
 
 from fwbench.frameworks.torch import graphs
 from fwbench.frameworks.torch.program import Placed, set_precision
@@ -80,6 +78,9 @@ def allocator(monkeypatch):
 @pytest.fixture
 def inductor(monkeypatch):
     """Sets how many CUDA graphs Inductor has recorded, one to run after the other, and how many it has skipped."""
+    # Here, as each process that collects these tests would import Inductor.
+    from torch._dynamo.utils import counters
+    from torch._inductor import cudagraph_trees
 
     def set_to(recorded, skipped):
         manager = object.__new__(cudagraph_trees.CUDAGraphTreeManager)

@@ -2,10 +2,6 @@
 
 import pytest
 
-from fwbench.frameworks.precision import check, operands
-from fwbench.models import CATALOG
-from fwbench.record.workload import Workload
-
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
@@ -68,15 +64,8 @@ def test_outputs_are_pytorchs(agrees, name):
     agrees(FRAMEWORK, "onnxruntime", name)
 
 
-def test_only_inference_in_float32():
-    model = CATALOG["mlp"]
-    for changes in ({"mode": "train_step"}, {"precision": "bf16"}, {"precision": "tf32"}):
-        workload = Workload(**{"lane": "onnxruntime", "model": "mlp", "mode": "inference", "batch_size": 2, **changes})
-        assert "the lane onnxruntime " in FRAMEWORK.unavailable(workload, model)
-    workload = Workload("onnxruntime", "mlp", "inference", 2)
-    assert FRAMEWORK.unavailable(workload, model) is None
-    verdicts = check("fp32", operands(), FRAMEWORK.probe(workload, operands()))
-    assert {verdict["arithmetic"] for verdict in verdicts.values()} == {"fp32"}
+def test_it_has_only_inference_in_float32(only_inference_in_float32):
+    only_inference_in_float32(FRAMEWORK, "onnxruntime", {"precision": "tf32"})
 
 
 @pytest.mark.slow

@@ -2,10 +2,6 @@
 
 import pytest
 
-from fwbench.frameworks.precision import check, operands
-from fwbench.models import CATALOG
-from fwbench.record.workload import Workload
-
 # Asks for the lane, not for `torchax`: importing `torchax` changes PyTorch, so only the exporter does that.
 pytest.importorskip("torchax_lane")
 
@@ -29,15 +25,8 @@ def test_outputs_are_pytorchs(agrees, name):
     agrees(FRAMEWORK, "torchax", name)
 
 
-def test_only_inference_in_float32():
-    model = CATALOG["mlp"]
-    for changes in ({"mode": "train_step"}, {"precision": "bf16"}, {"device": "gpu"}):
-        workload = Workload(**{"lane": "torchax", "model": "mlp", "mode": "inference", "batch_size": 2, **changes})
-        assert "the lane torchax " in FRAMEWORK.unavailable(workload, model)
-    workload = Workload("torchax", "mlp", "inference", 2)
-    assert FRAMEWORK.unavailable(workload, model) is None
-    verdicts = check("fp32", operands(), FRAMEWORK.probe(workload, operands()))
-    assert {verdict["arithmetic"] for verdict in verdicts.values()} == {"fp32"}
+def test_it_has_only_inference_in_float32(only_inference_in_float32):
+    only_inference_in_float32(FRAMEWORK, "torchax", {"device": "gpu"})
 
 
 BENCHMARKS = """
