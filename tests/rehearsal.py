@@ -31,6 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 
@@ -310,7 +311,7 @@ def _screens_compute() -> None:
 
 def _idle_while_it_computes() -> None:
     """The idle window is read before the GPU has ended its work."""
-    facts.resting = functools.partial(meters.resting, sleep=DEVICE.compute)
+    facts.resting = mock.patch.object(meters.time, "sleep", DEVICE.compute)(meters.resting)
 
 
 def _first_cards_energy() -> None:
@@ -374,9 +375,9 @@ def prepare() -> None:
     vars(lanes.LANES).pop("_all", None)
     load.OtherLoad = job.OtherLoad = passes.OtherLoad = training.OtherLoad = _Quiet
     run.Measuring = functools.partial(run.Measuring, clock=DEVICE)
-    passes.drawn = functools.partial(meters.drawn, sleep=DEVICE.sleep)
-    facts.resting = functools.partial(meters.resting, sleep=DEVICE.sleep)
-    facts.period = functools.partial(meters.period, sleep=DEVICE.sleep)
+    if "FWBENCH_PACKAGE" in os.environ:
+        # Elsewhere the doctor polls by this machine's own clock.
+        meters.time = SimpleNamespace(sleep=DEVICE.sleep)
     # A player times its calls itself.
     player.time = SimpleNamespace(**{**vars(time), "perf_counter": DEVICE, "process_time": DEVICE})
     for fault in json.loads(os.environ.get(FAULT, "[]")):

@@ -21,6 +21,9 @@ Indices = NDArray[np.int64]
 Images = NDArray[np.float32]
 Labels = NDArray[np.int32]
 Batch = tuple[Images, Labels]
+# The indices of each batch of a pass, and the samples of each.
+Plan = Sequence[Indices]
+Samples = Generator[Images, None, None]
 
 T = TypeVar("T", bound=np.generic)
 
@@ -79,9 +82,7 @@ class Data(AbstractContextManager["Data"], ABC):
         self.close()
 
     @abstractmethod
-    def _images(
-        self, split: str, batch_size: int, epoch: int, plan: Sequence[Indices]
-    ) -> Generator[Images, None, None]:
+    def _images(self, split: str, batch_size: int, epoch: int, plan: Plan) -> Samples:
         """For each entry of the plan, the samples with these indices: float32 (len(entry), *model.input_shape)."""
 
     def _batches(self, split: str, batch_size: int, epoch: int) -> Iterator[Batch]:
@@ -92,7 +93,7 @@ class Data(AbstractContextManager["Data"], ABC):
             for indices, x in zip(plan, images, strict=True):
                 yield _filled(x, 0, batch_size), _filled(labels[indices], PADDING, batch_size)
 
-    def _plan(self, split: str, batch_size: int, epoch: int) -> Sequence[Indices]:
+    def _plan(self, split: str, batch_size: int, epoch: int) -> Plan:
         size = self.sizes[split]
         if split != "train":
             return [np.arange(start, min(start + batch_size, size)) for start in range(0, size, batch_size)]

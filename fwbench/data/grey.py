@@ -7,13 +7,12 @@ import gzip
 import math
 import struct
 import zlib
-from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.data.contract import Data, DataError, Images, Indices, check_labels
+from fwbench.data.contract import Data, DataError, Images, Indices, Plan, Samples, check_labels
 from fwbench.models import Model
 
 # With 10 samples of a class, each part of an 80/10/10 split gets at least one.
@@ -61,9 +60,7 @@ class Grey(Data):
         self._brightest = np.float32(brightest)
         super().__init__(name, self.CLASSES, {split: checked[part] for split, part in parts.items()}, seed)
 
-    def _images(
-        self, split: str, batch_size: int, epoch: int, plan: Sequence[Indices]
-    ) -> Generator[Images, None, None]:
+    def _images(self, split: str, batch_size: int, epoch: int, plan: Plan) -> Samples:
         pixels = self._pixels[split]
         for indices in plan:
             x = enlarged(pixels[indices].astype(np.float32) / self._brightest, *self._side)

@@ -1,6 +1,6 @@
 """ImageNet-100 and data sets of its schema, through Hugging Face `datasets`."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.data import transforms
-from fwbench.data.contract import SAMPLE, Data, DataError, Images, Indices, Labels, check_labels
+from fwbench.data.contract import SAMPLE, Data, DataError, Labels, Plan, Samples, check_labels
 from fwbench.data.loaders import Loaders
 from fwbench.machine.host import affinity
 from fwbench.models import Model
@@ -66,9 +66,7 @@ class ImageNet100(Data):
             while some:
                 some.pop().close()
 
-    def _images(
-        self, split: str, batch_size: int, epoch: int, plan: Sequence[Indices]
-    ) -> Generator[Images, None, None]:
+    def _images(self, split: str, batch_size: int, epoch: int, plan: Plan) -> Samples:
         if self._processes == 0:
             for indices in plan:
                 yield np.stack([self._read(split, epoch, index) for index in indices.tolist()])

@@ -16,7 +16,7 @@ import multiprocessing
 import pickle
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import c_longlong
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.data.contract import DataError, Images, Indices
+from fwbench.data.contract import DataError, Images, Indices, Plan, Samples
 
 # Reads a sample by its split, the epoch and its index: float32 of the model's input shape. It raises a DataError that
 # names the file or row where that cannot be read, and is pickled on its way to a loader.
@@ -85,7 +85,7 @@ class Loaders:
         # Samples requested from loaders, in all passes.
         self._given_out = 0
 
-    def images(self, split: str, epoch: int, plan: Sequence[Indices]) -> Generator[Images, None, None]:
+    def images(self, split: str, epoch: int, plan: Plan) -> Samples:
         """The samples of each entry of the plan, in its order: float32 of shape (len(entry), ...).
 
         Raises:

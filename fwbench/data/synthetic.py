@@ -1,10 +1,10 @@
 """Batches in memory, for pure compute."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from fwbench.data.contract import SPLITS, Data, Images, Indices
+from fwbench.data.contract import SPLITS, Data, Plan, Samples
 from fwbench.models import Model
 
 # At 224 x 224 x 3 these hold 0.46 GB.
@@ -14,8 +14,7 @@ SIZES = {"train": 512, "validation": 128, "test": 128}
 class Synthetic(Data):
     """Standard-normal samples with uniformly random labels: nothing to learn, so accuracy stays about chance.
 
-    Args:
-        sizes: samples in each split, all held in memory.
+    Each split's samples, as many as `sizes` says, are held in memory.
     """
 
     def __init__(self, model: Model, seed: int, sizes: Mapping[str, int] = SIZES) -> None:
@@ -28,8 +27,6 @@ class Synthetic(Data):
         labels = {split: rng[split].integers(model.classes, size=size, dtype=np.int32) for split, size in sizes.items()}
         super().__init__("synthetic", model.classes, labels, seed)
 
-    def _images(
-        self, split: str, batch_size: int, epoch: int, plan: Sequence[Indices]
-    ) -> Generator[Images, None, None]:
+    def _images(self, split: str, batch_size: int, epoch: int, plan: Plan) -> Samples:
         for indices in plan:
             yield self._samples[split][indices]

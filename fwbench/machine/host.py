@@ -58,8 +58,7 @@ def versions(distributions: Iterable[str]) -> dict[str, str]:
 
     A version is looked up, which takes a millisecond, once in a process: imported modules stay what they were, too.
     """
-    installed = {name: _version(name) for name in distributions}
-    return {name: version for name, version in installed.items() if version is not None}
+    return {name: version for name in distributions if (version := _version(name)) is not None}
 
 
 @cache

@@ -68,8 +68,7 @@ class Gpu:
     def energy(self) -> float:
         """Joules drawn since the driver was loaded; the counter moves about every 100 ms.
 
-        Raises:
-            pynvml.NVMLError: the GPU has no such counter (it came with Volta).
+        A GPU without such a counter (it came with Volta) raises a `pynvml.NVMLError`.
         """
         import pynvml
 
@@ -314,11 +313,8 @@ def _computing(handle: Any) -> Any:
     """
     import pynvml
 
-    try:
-        mode, _ = pynvml.nvmlDeviceGetMigMode(handle)
-    except pynvml.NVMLError:
-        return handle  # the GPU cannot be cut, or is a slice itself
-    if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
+    # There is no answer if the GPU cannot be cut, or is a slice itself.
+    if not (mode := _told("MigMode", handle)) or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return handle
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         with contextlib.suppress(pynvml.NVMLError_NotFound):

@@ -26,18 +26,13 @@ class Kills:
 
 def kills(root: Path = Path("/")) -> Kills | None:
     """The OOM kills in this process's control group, or else on the whole machine; None if no file counts them."""
-    for path in _files(root):
+    # Control groups of version 2 or version 1, then the machine.
+    files = (group / name for group in groups(root, "memory") for name in ("memory.events", "memory.oom_control"))
+    for path in (*files, root / "proc/vmstat"):
         with suppress(OSError):
             if match := _COUNT.search(path.read_text(encoding="utf-8")):
                 return Kills(int(match[1]), f"/{path.relative_to(root)}")
     return None
-
-
-def _files(root: Path) -> Iterator[Path]:
-    """The files in which the kernel counts OOM kills: control groups of version 2 or version 1, then the machine."""
-    for group in groups(root, "memory"):
-        yield from (group / "memory.events", group / "memory.oom_control")
-    yield root / "proc/vmstat"
 
 
 def groups(root: Path, controller: str) -> Iterator[Path]:

@@ -4,8 +4,8 @@ A report compares a row with the best rate of all lanes. The rates of the row's 
 convolutions beat its matrix products on AMD's CPUs.
 """
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,16 +40,6 @@ _CACHES, _OF_MEMORY = 4, 16
 Array = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class _Rate:
-    """The rate of the fastest of `calls` calls, in operations or bytes a second; the operation; its library."""
-
-    rate: float
-    what: str
-    library: str
-    calls: int
-
-
 def ceilings(framework: Framework, workload: Workload, clock: Clock, highest: float | None = None) -> dict[str, Metric]:
     """Measure the highest rates of a lane's libraries, in the workload's precision and on its device.
 
@@ -58,31 +48,28 @@ def ceilings(framework: Framework, workload: Workload, clock: Clock, highest: fl
     on a GPU. If an operation fails, for instance for lack of memory, its metric is unavailable with the reason, so that
     times already measured are not lost. If the convolution fails, the product is the ceiling, and its source says why.
     """
-    processor = cpu_vendor() if workload.device == "cpu" else "the GPU"
     metrics: dict[str, Metric] = {}
 
-    def tried(name: str, trial: Callable[[], _Rate | None]) -> _Rate | None:
+    def tried(name: str, trial: Callable[[], Metric | None]) -> float:
+        """The rate, which is also noted under this name; 0 if the operation is not offered or fails."""
         try:
-            best = trial()
+            found = trial()
         except Exception as error:
-            metrics[name] = unavailable(
-                f"on {processor}; {workload.precision}", f"{type(error).__name__}: {first_line(error)}"
-            )
-            return None
-        if best:
-            metrics[name] = _metric(best, processor, workload.precision)
-        return best
+            where = f"on {_processor(workload)}; {workload.precision}"
+            found = unavailable(where, f"{type(error).__name__}: {first_line(error)}")
+        if found:
+            metrics[name] = found
+        return (found and found.value) or 0.0
 
     product = tried("matrix_product_rate", lambda: _product(framework, workload, clock, highest is not None))
     if highest is not None:
-        if product and product.rate > highest:
-            metrics["compute_ceiling"] = _metric(product, processor, workload.precision)
+        if product > highest:
+            metrics["compute_ceiling"] = metrics["matrix_product_rate"]
         return metrics
-    if product:
-        convolution = tried("compute_ceiling", lambda: _convolution(framework, workload, product.rate, clock))
-        if convolution is None or convolution.rate < product.rate:
-            failure = metrics["compute_ceiling"].reason if "compute_ceiling" in metrics else None
-            metrics["compute_ceiling"] = _metric(product, processor, workload.precision, failure)
+    if product and tried("compute_ceiling", lambda: _convolution(framework, workload, product, clock)) < product:
+        best, other = metrics["matrix_product_rate"], metrics.get("compute_ceiling")
+        failure = f"; a convolution failed: {other.reason}" if other and other.reason else ""
+        metrics["compute_ceiling"] = dataclasses.replace(best, source=best.source + failure)
     tried("memory_bandwidth", lambda: _copy(framework, workload, clock))
     return metrics
 
@@ -105,21 +92,22 @@ def copied(cache: int, memory: int) -> int:
     return min(max(_LEAST, _CACHES * cache), _MOST, memory // _OF_MEMORY)
 
 
-def _product(framework: Framework, workload: Workload, clock: Clock, largest: bool) -> _Rate | None:
-    best: _Rate | None = None
+def _product(framework: Framework, workload: Workload, clock: Clock, largest: bool) -> Metric | None:
+    best, most = None, 0.0
     for side in _SIDES[workload.device][-1 if largest else 0 :]:
         operations = 2.0 * side**3
-        if best and operations > _LONGEST * best.rate:
+        if best and operations > _LONGEST * most:
             break
         offered = framework.matrix_product(workload, *matrices(side))
         if offered is None:
             break
-        rate = _fastest(offered, operations, f"product of {side} x {side}", clock)
-        best = max(best or rate, rate, key=lambda each: each.rate)
+        found = _fastest(workload, offered, operations, f"product of {side} x {side}", clock)
+        if (rate := found.value or 0.0) > most:
+            best, most = found, rate
     return best
 
 
-def _convolution(framework: Framework, workload: Workload, rate: float, clock: Clock) -> _Rate | None:
+def _convolution(framework: Framework, workload: Workload, rate: float, clock: Clock) -> Metric | None:
     # The border of zeros is multiplied too.
     operations = 2.0 * _PIXELS**2 * _CHANNELS**2 * _KERNEL**2
     if operations > _LONGEST * rate:
@@ -129,10 +117,10 @@ def _convolution(framework: Framework, workload: Workload, rate: float, clock: C
     if offered is None:
         return None
     what = f"{_KERNEL}x{_KERNEL} convolution of {images} x {_PIXELS} x {_PIXELS} x {_CHANNELS}"
-    return _fastest(offered, images * operations, what, clock)
+    return _fastest(workload, offered, images * operations, what, clock)
 
 
-def _copy(framework: Framework, workload: Workload, clock: Clock) -> _Rate | None:
+def _copy(framework: Framework, workload: Workload, clock: Clock) -> Metric | None:
     if workload.device == "gpu":
         gpu = nvml.find()
         size = _MOST if isinstance(gpu, Absent) else min(_MOST_ON_GPU, gpu.memory // _OF_MEMORY)
@@ -141,11 +129,11 @@ def _copy(framework: Framework, workload: Workload, clock: Clock) -> _Rate | Non
     offered = framework.copy(workload, size // 4)
     if offered is None:
         return None
-    return _fastest(offered, 2.0 * size, f"copy of {size / 2**20:.0f} MiB, read and written", clock)
+    return _fastest(workload, offered, 2.0 * size, f"copy of {size / 2**20:.0f} MiB, read and written", clock)
 
 
-def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Rate:
-    """The rate of the fastest of several calls: every disturbance makes a call slower."""
+def _fastest(workload: Workload, offered: Offered, amount: float, what: str, clock: Clock) -> Metric:
+    """The rate of the fastest of several calls, in operations or bytes a second: a disturbance makes a call slower."""
     call, library = offered
     # The first call starts threads, touches memory, and may tune.
     call()
@@ -156,11 +144,10 @@ def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Rate:
         call()
         now = clock()
         seconds.append(now - start)
-    return _Rate(amount / min(seconds), what, library, len(seconds))
+    where = f"{library} on {_processor(workload)}"
+    operation = f"{workload.precision} {what}, the best of {len(seconds)}"
+    return Metric(amount / min(seconds), f"{where}; {operation}", library=where, operation=operation)
 
 
-def _metric(best: _Rate, processor: str, precision: str, failure: str | None = None) -> Metric:
-    """The metric of a rate; `failure` says why the convolution, which might have been faster, has none."""
-    library, operation = f"{best.library} on {processor}", f"{precision} {best.what}, the best of {best.calls}"
-    besides = f"; a convolution failed: {failure}" if failure else ""
-    return Metric(best.rate, f"{library}; {operation}{besides}", library=library, operation=operation)
+def _processor(workload: Workload) -> str:
+    return cpu_vendor() if workload.device == "cpu" else "the GPU"

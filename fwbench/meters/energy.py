@@ -163,12 +163,12 @@ def counter(
         return Absent(f"the RAPL energy counters of {packages[0].name} cannot be read ({error})")
 
 
-def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> Metric:
+def period(meter: Counter | str, clock: Clock) -> Metric:
     """Poll a counter for a second; return `energy_period`, the median seconds between two of its moves."""
     if isinstance(meter, str):
         return unavailable("energy counter", meter)
     source = f"{meter.name}, polled with {_BETWEEN * 1e3:g} ms in between"
-    steps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(moves(meter, POLLING, clock, sleep))]
+    steps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(moves(meter, POLLING, clock))]
     if meter.fault:
         return unavailable(source, meter.fault)
     if not steps:
@@ -176,23 +176,19 @@ def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = 
     return Metric(statistics.median(steps), source)
 
 
-def moves(
-    meter: Counter, seconds: float, clock: Clock, sleep: Callable[[float], None] = time.sleep
-) -> list[tuple[float, float]]:
+def moves(meter: Counter, seconds: float, clock: Clock) -> list[tuple[float, float]]:
     """Poll a counter for so many seconds; return the time of each move that a poll saw, and the joules after it."""
     end, last, moved = clock() + seconds, meter.read(), []
-    while move := _next_move(meter, last, end, clock, sleep):
+    while move := _next_move(meter, last, end, clock):
         moved.append(move)
         last = move[1]
     return moved
 
 
-def _next_move(
-    meter: Counter, last: float, end: float, clock: Clock, sleep: Callable[[float], None]
-) -> tuple[float, float] | None:
+def _next_move(meter: Counter, last: float, end: float, clock: Clock) -> tuple[float, float] | None:
     """Poll until the counter leaves its last reading; return the time and the joules; None if not until `end`."""
     while clock() < end:
-        sleep(_BETWEEN)
+        time.sleep(_BETWEEN)
         now = meter.read()
         if now != last:
             return clock(), now
@@ -231,13 +227,7 @@ class Drawn(NamedTuple):
         return self.joules / seconds if seconds > 0 else math.nan
 
 
-def drawn(
-    meter: Counter | str,
-    spend: Callable[[], object],
-    clock: Clock,
-    sleep: Callable[[float], None] = time.sleep,
-    devices: int = 1,
-) -> Drawn | None:
+def drawn(meter: Counter | str, spend: Callable[[], object], clock: Clock, devices: int = 1) -> Drawn | None:
     """Read a counter around a window, which `spend` fills; None if there is no counter.
 
     The counters of several devices move at different moments, so no move is awaited.
@@ -245,34 +235,30 @@ def drawn(
     if isinstance(meter, str):
         spend()
         return None
-    begun, before = _moved(meter, devices, clock, sleep)
+    begun, before = _moved(meter, devices, clock)
     spend()
     reading = meter.read()
-    end, _ = _moved(meter, devices, clock, sleep, reading)
+    end, _ = _moved(meter, devices, clock, reading)
     return Drawn(reading - before, end - begun, int(devices == 1))
 
 
-def _moved(
-    meter: Counter, devices: int, clock: Clock, sleep: Callable[[float], None], last: float | None = None
-) -> tuple[float, float]:
+def _moved(meter: Counter, devices: int, clock: Clock, last: float | None = None) -> tuple[float, float]:
     """Wait until the counter leaves its last reading; return the time and the joules. For several devices: at once."""
     last = meter.read() if last is None else last
     if devices > 1:
         return clock(), last
-    return _next_move(meter, last, clock() + POLLING, clock, sleep) or (math.nan, math.nan)
+    return _next_move(meter, last, clock() + POLLING, clock) or (math.nan, math.nan)
 
 
-def resting(
-    meter: Counter | str, window: float, clock: Clock, sleep: Callable[[float], None] = time.sleep, devices: int = 1
-) -> dict[str, Metric]:
+def resting(meter: Counter | str, window: float, clock: Clock, devices: int = 1) -> dict[str, Metric]:
     """Measure `power_idle`, in watts over a window of so many seconds, and the counter's `energy_period`."""
-    step = period(meter, clock, sleep)
+    step = period(meter, clock)
     reason = too_short(window, step)
     if isinstance(meter, str) or reason:
         return {"power_idle": unavailable("energy counter", reason), "energy_period": step}
-    begun, before = _moved(meter, devices, clock, sleep)
-    sleep(window)
-    end, after = _moved(meter, devices, clock, sleep)
+    begun, before = _moved(meter, devices, clock)
+    time.sleep(window)
+    end, after = _moved(meter, devices, clock)
     power = (after - before) / (end - begun)
     source = f"{meter.name}; {window:.1f} s, program loaded, no calls"
     if meter.fault or not power >= 0:
@@ -282,21 +268,16 @@ def resting(
     return {"power_idle": idle, "energy_period": step}
 
 
-def of_a_call(
-    meter: Counter | str,
-    spend: Callable[[float], tuple[int, float]],
-    clock: Clock,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Metric:
+def of_a_call(meter: Counter | str, spend: Callable[[float], tuple[int, float]], clock: Clock) -> Metric:
     """Joules of a call, including the share of idle power, by the counter of one device.
 
     `spend` makes calls for at least as many seconds as it is given; it returns their number, and the seconds they took.
     """
-    step = period(meter, clock, sleep)
+    step = period(meter, clock)
     if isinstance(meter, str) or step.value is None:
         return step
     window, spent = max(SHORTEST_WINDOW, _STEPS * step.value), list[tuple[int, float]]()
-    load = drawn(meter, lambda: spent.append(spend(window)), clock, sleep)
+    load = drawn(meter, lambda: spent.append(spend(window)), clock)
     assert load is not None
     ((calls, seconds),) = spent
     source = f"{meter.name}; {seconds:.1f} s, {calls} calls"

@@ -73,15 +73,9 @@ def _rate(looks: Sequence[tuple[int, float]]) -> float:
 
 
 class _Allocated(ctypes.Structure):
-    """glibc's `struct mallinfo2` (mallinfo(3))."""
+    """glibc's `struct mallinfo2` (mallinfo(3)); of its ten fields `hblkhd` is number 4, and `uordblks` number 7."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks"),
-            "keepcost",
-        )
-    )
+    _fields_ = (("bytes", ctypes.c_size_t * 10),)
 
 
 def _of_this_process() -> dict[str, float]:
@@ -92,6 +86,6 @@ def _of_this_process() -> dict[str, float]:
     with contextlib.suppress(OSError, AttributeError):
         allocated = ctypes.CDLL("libc.so.6").mallinfo2
         allocated.restype = _Allocated
-        now = allocated()
-        told["allocated memory"] = float(now.uordblks + now.hblkhd)
+        now = allocated().bytes
+        told["allocated memory"] = float(now[4] + now[7])
     return told

@@ -28,9 +28,10 @@ def latencies(program: Program, protocol: Protocol, clock: Clock, lap: Lap = lam
     within it. Else stops once `max_time` has passed, or at `MAX_ROUNDS`; but if these calls are too few for the 95th
     percentile, it goes on to the number needed, provided that so many take at most `percentile_time` at this pace.
     """
-    step, wait = program.step, program.wait
-    enough = _Enough(protocol)
+    step, wait, least = program.step, program.wait, protocol.min_rounds
+    z = statistics.NormalDist().inv_cdf(0.5 + protocol.confidence / 2)
     samples: list[float] = []
+    mean = squares = 0.0
     lap(0)
     begun = clock()
     while True:
@@ -40,38 +41,19 @@ def latencies(program: Program, protocol: Protocol, clock: Clock, lap: Lap = lam
         end = clock()
         samples.append(end - start)
         lap(1)
-        if program.agree(enough(samples[-1], end - begun)):
-            return samples
-
-
-class _Enough:
-    """Decides after each call whether to stop."""
-
-    def __init__(self, protocol: Protocol) -> None:
-        self._protocol = protocol
-        self._most = max(MAX_ROUNDS, protocol.min_rounds)
-        self._z = statistics.NormalDist().inv_cdf(0.5 + protocol.confidence / 2)
-        self._n = 0
-        self._mean = self._squares = 0.0
-
-    def __call__(self, sample: float, spent: float) -> bool:
-        """True if the pass may stop after a call that took `sample` seconds; `spent` is the time so far."""
-        protocol = self._protocol
-        self._n += 1
-        n = self._n
+        n, spent = len(samples), end - begun
+        enough = n >= least and (spent >= protocol.max_time or n >= max(MAX_ROUNDS, least))
+        if n < SAMPLES_NEEDED[95] and spent / n * SAMPLES_NEEDED[95] <= protocol.percentile_time:
+            enough = False
         if protocol.precision is not None:
             # Welford's running variance (Technometrics 4, 1962).
-            delta = sample - self._mean
-            self._mean += delta / n
-            self._squares += delta * (sample - self._mean)
-            if n >= max(2, protocol.min_rounds):
-                margin = self._z * math.sqrt(self._squares / (n - 1) / n)
-                if margin <= protocol.precision * self._mean:
-                    return True
-        if n < protocol.min_rounds or (spent < protocol.max_time and n < self._most):
-            return False
-        needed = SAMPLES_NEEDED[95]
-        return n >= needed or spent / n * needed > protocol.percentile_time
+            delta = samples[-1] - mean
+            mean += delta / n
+            squares += delta * (samples[-1] - mean)
+            if n >= max(2, least):
+                enough = enough or z * math.sqrt(squares / (n - 1) / n) <= protocol.precision * mean
+        if program.agree(enough):
+            return samples
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, Metric]:

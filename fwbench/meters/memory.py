@@ -25,13 +25,7 @@ _GIVEN_BACK = 0.05
 
 
 def memory(
-    program: Program,
-    device: str,
-    work: Callable[[], Any],
-    proc: Path = _PROC,
-    number: int = 0,
-    count: int = 1,
-    sleep: Callable[[float], None] = time.sleep,
+    program: Program, device: str, work: Callable[[], Any], proc: Path = _PROC, number: int = 0, count: int = 1
 ) -> dict[str, Metric]:
     """Do some work, a step or a whole training, wait for its end, and read the peaks.
 
@@ -48,7 +42,7 @@ def memory(
     Raises:
         ArithmeticError: a peak is below its initial value, so the meter is wrong.
     """
-    sleep(_GIVEN_BACK)
+    time.sleep(_GIVEN_BACK)
     trim_heap()
     program.reset_peak_memory()
     device_initial, host_initial = program.memory_in_use(), _resident(proc, "VmRSS")

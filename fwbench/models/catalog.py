@@ -1,10 +1,16 @@
 """The models of the suite, and the empty one that prices the harness."""
 
+from typing import Any
+
 from fwbench.models.inputs import image, normal, tokens
 from fwbench.models.model import Model
 
-_IMAGENET = image("image_size", "image_size", 3)
-_SIZE = {"image_size": 224}
+_IMAGENET: dict[str, Any] = {
+    "inputs": image("image_size", "image_size", 3),
+    "axes": {"image_size": 224},
+    "classes": 1000,
+    "published": True,
+}
 _JAX = "fwbench.frameworks.jax"
 _TENSORFLOW = "fwbench.frameworks.tensorflow"
 _TORCH = "fwbench.frameworks.torch"
@@ -18,13 +24,10 @@ CATALOG = {
             torch="torchvision.models:resnet50",
             jax=f"{_JAX}.resnet:ResNet50",
             tensorflow=f"{_TENSORFLOW}.resnet:ResNet50",
-            inputs=_IMAGENET,
-            axes=_SIZE,
-            classes=1000,
+            **_IMAGENET,
             parameters=25_557_032,
             macs=4.089e9,
             source="He et al., arXiv:1512.03385, with the stride in the 3x3 convolution; figures: torchvision",
-            published=True,
             proof_axes={"image_size": 32},
             proof_batch=32,
         ),
@@ -35,15 +38,12 @@ CATALOG = {
             jax=f"{_JAX}.vit:ViTB16",
             tensorflow=f"{_TENSORFLOW}.vit:ViTB16",
             weights={r"in_proj\.": "in_proj_"},
-            inputs=_IMAGENET,
-            axes=_SIZE,
-            classes=1000,
+            **_IMAGENET,
             parameters=86_567_656,
             macs=17.564e9,
             source="Dosovitskiy et al., arXiv:2010.11929; figures: torchvision",
             conv="lecun_trunc_normal",
             linear="xavier_uniform",
-            published=True,
             proof_axes={"image_size": 64},
         ),
         Model(
@@ -52,14 +52,11 @@ CATALOG = {
             torch="torchvision.models:mobilenet_v3_small",
             jax=f"{_JAX}.mobilenet_v3:MobileNetV3Small",
             tensorflow=f"{_TENSORFLOW}.mobilenet_v3:MobileNetV3Small",
-            inputs=_IMAGENET,
-            axes=_SIZE,
-            classes=1000,
+            **_IMAGENET,
             parameters=2_542_856,
             macs=0.057e9,
             source="Howard et al., arXiv:1905.02244; figures: torchvision",
             linear="normal_0.01",
-            published=True,
             proof_axes={"image_size": 32},
         ),
         Model(
@@ -68,14 +65,11 @@ CATALOG = {
             torch="torchvision.models:efficientnet_b0",
             jax=f"{_JAX}.efficientnet:EfficientNetB0",
             tensorflow=f"{_TENSORFLOW}.efficientnet:EfficientNetB0",
-            inputs=_IMAGENET,
-            axes=_SIZE,
-            classes=1000,
+            **_IMAGENET,
             parameters=5_288_548,
             macs=0.386e9,
             source="Tan and Le, arXiv:1905.11946; figures: torchvision",
             linear="uniform_fan_out",
-            published=True,
             proof_axes={"image_size": 32},
         ),
         # 784-256-128-10 with ReLU, the course report's network. The figures follow from the layer sizes.

@@ -170,9 +170,11 @@ class Model:
             raise ValueError(
                 f"unknown loss {self.loss!r}: choose from {', '.join(LOSSES)}, or name a function by framework"
             )
-        for framework, place in self.output.items() if isinstance(self.output, dict) else [("", self.output or 0)]:
-            if framework and framework not in self.networks:
-                raise ValueError(f"output names {framework!r}, in which the model has no network")
+        places = self.output if isinstance(self.output, dict) else {}
+        for field, keys in (("output", set(places)), ("state", set(self.state)), ("train_step", set(self.train_step))):
+            if unknown := sorted(keys - self.networks.keys()):
+                raise ValueError(f"{field} names {unknown[0]!r}, in which the model has no network")
+        for place in places.values() if isinstance(self.output, dict) else (self.output or 0,):
             if isinstance(place, bool) or not isinstance(place, int | str):
                 raise ValueError(f"the output {place!r} is neither an index nor a key or attribute")
         if not self.inputs:
@@ -192,8 +194,7 @@ class Model:
                 f"{unknown[0]!r} is the name of no axis: add it to axes, as in axes={{{unknown[0]!r}: 128}}"
             )
         self._check_lists(named)
-        self._check_state()
-        self._check_step()
+        self._check_calls()
         if wrong := sorted(set(self.tolerance) - set(QUANTITIES)):
             raise ValueError(f"unknown quantity {wrong[0]!r} in tolerance: choose from {', '.join(QUANTITIES)}")
 
@@ -217,9 +218,7 @@ class Model:
             if max(sizes, default=0) < (most := max(map(max, lists[self.mixed]))):
                 raise ValueError(f"the buckets are {sizes}, and {self.mixed} has the size {most}")
 
-    def _check_state(self) -> None:
-        if unknown := sorted(set(self.state) - set(self.networks)):
-            raise ValueError(f"state names {unknown[0]!r}, in which the model has no network")
+    def _check_calls(self) -> None:
         if self.state and not self.sequence:
             raise ValueError(
                 "a model with a state takes a sequence, so the first size of an input is an axis's name, as in "
@@ -227,12 +226,8 @@ class Model:
             )
         if self.state and "state" in self.inputs:
             raise ValueError("the call of a model with a state takes that as `state`: rename the input")
-
-    def _check_step(self) -> None:
         if self.train_step.keys() != self.train_state.keys():
             raise ValueError("train_step and train_state name functions in the same frameworks: a step, and its state")
-        if unknown := sorted(set(self.train_step) - set(self.networks)):
-            raise ValueError(f"train_step names {unknown[0]!r}, in which the model has no network")
         if self.train_step and {"inputs", "targets"} & set(self.inputs):
             raise ValueError("a training step's batch has `inputs` and `targets` of its own: rename the input")
 

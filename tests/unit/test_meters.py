@@ -37,6 +37,13 @@ from tests.unit.fakes import FakeGpu, FakeProgram
 MIB = 2**20
 
 
+@pytest.fixture
+def clock(clock, monkeypatch):
+    """A clock that the energy meters' sleep moves, too."""
+    monkeypatch.setattr("fwbench.meters.energy.time", clock)
+    return clock
+
+
 def test_latency_waits_for_every_call_and_returns_its_time(clock, protocol):
     program = FakeProgram(clock, duration=lambda call: 1.0 + call)
     assert latencies(program, protocol, clock) == [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -161,11 +168,13 @@ def test_memory_reads_the_peak_after_the_step_and_the_initial_before(clock, proc
     assert (proc / "clear_refs").read_text() == "5"
 
 
-def test_what_a_thread_gives_back_after_the_call_does_not_count(clock):
-    held = [mmap.mmap(-1, 64 * MIB)]
-    held[0].write(bytes(64 * MIB))
-    with_it = memory(FakeProgram(clock), "cpu", lambda: None, sleep=lambda seconds: None)
-    without = memory(FakeProgram(clock), "cpu", lambda: None, sleep=lambda seconds: held.pop().close())
+def test_what_a_thread_gives_back_after_the_call_does_not_count(clock, monkeypatch):
+    held = mmap.mmap(-1, 64 * MIB)
+    held.write(bytes(64 * MIB))
+    monkeypatch.setattr("fwbench.meters.memory.time", clock)
+    with_it = memory(FakeProgram(clock), "cpu", lambda: None)
+    monkeypatch.setattr(clock, "sleep", lambda seconds: held.close())
+    without = memory(FakeProgram(clock), "cpu", lambda: None)
     for name in ("host_initial_memory", "host_peak_memory"):
         assert with_it[name].value - without[name].value > 60 * MIB
 
@@ -247,8 +256,8 @@ class FakeCounter:
 def metered(program, meter, batch_size, depth, window, clock):
     """Energy as a benchmark reads it: around calls, and then without any."""
     queues = []
-    load = drawn(meter, lambda: queues.append(queued(program, depth, window, clock)), clock, clock.sleep)
-    rest = resting(meter, window, clock, clock.sleep)
+    load = drawn(meter, lambda: queues.append(queued(program, depth, window, clock)), clock)
+    rest = resting(meter, window, clock)
     (queue,) = queues
     return energy(meter, load, rest, queue.seconds / (queue.calls * batch_size), queue.seconds, queue.told)
 
@@ -274,7 +283,7 @@ def test_a_load_that_draws_little_more_than_idling_needs_its_own_idle_power(cloc
     """Idle power is off by 3 % at another moment, and energy without the idle share then by a twentieth at most."""
     program = FakeProgram(clock, duration=5.0 / (20.0 * extra))
     meter = FakeCounter(clock, program)
-    load = drawn(meter, lambda: queued(program, 4, 2.0, clock), clock, clock.sleep)
+    load = drawn(meter, lambda: queued(program, 4, 2.0, clock), clock)
     rest = {name: Metric(value, "a test") for name, value in (("power_idle", 20.0), ("energy_period", 0.001))}
     assert near_idle(load, rest) is near
     moved = {**rest, "power_idle": Metric(20.0 * 1.03, "another moment")}
@@ -297,13 +306,13 @@ class SteppingCounter:
 
 @pytest.mark.parametrize("step", [0.02, 0.1])
 def test_the_counters_period_is_measured(clock, step):
-    found = period(SteppingCounter(clock, step), clock, clock.sleep)
+    found = period(SteppingCounter(clock, step), clock)
     assert found.value == pytest.approx(step, rel=0.06)
     assert "stepping, polled" in found.source
 
 
 def test_polling_ends_by_the_clock_however_long_a_reading_takes(clock):
-    period(SteppingCounter(clock, 0.1, takes=0.0035), clock, clock.sleep)
+    period(SteppingCounter(clock, 0.1, takes=0.0035), clock)
     assert 1.0 <= clock.now < 1.02
 
 
@@ -369,7 +378,7 @@ def test_a_calls_energy_is_of_a_window_that_the_counter_resolves(clock, step, wi
         clock.sleep(4.0)
         return 8, 4.0
 
-    assert of_a_call(SteppingCounter(clock, step), spend, clock, clock.sleep).value == pytest.approx(10.0, rel=0.01)
+    assert of_a_call(SteppingCounter(clock, step), spend, clock).value == pytest.approx(10.0, rel=0.01)
     assert asked == pytest.approx([window], rel=0.01)
 
 
@@ -381,7 +390,7 @@ def test_a_counter_that_fails_while_calls_run_tells_no_energy_of_them(clock):
         meter.fault = "the GPU is lost"
         return 1, seconds
 
-    found = of_a_call(meter, spend, clock, clock.sleep)
+    found = of_a_call(meter, spend, clock)
     assert (found.value, found.reason) == (None, "the GPU is lost")
 
 

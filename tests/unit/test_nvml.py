@@ -16,20 +16,25 @@ RUNNING = "nvmlDeviceGetComputeRunningProcesses_v3"
 DRAWING = "nvmlDeviceGetGraphicsRunningProcesses_v3"
 
 _FIND = """
-import json, os, sys, time
+import dataclasses, json, os, sys, time
 from pathlib import Path
-from fwbench.machine import nvml
+from fwbench.machine import host, machine, nvml
+from fwbench.meters.energy import counter
+from fwbench.record.lanes import LANES
+from fwbench.worker.client.starting import environment
+from fwbench.worker.client.workers import Workers
 gpu = nvml.find(Path("/nonexistent"))
 """
 
 
 def told(variables, code, **more):
-    """What code prints in which `gpu` is what NVML finds."""
-    return nvml.told(variables | more, f"{_FIND}\n{code}")
+    """The value of the last line of code in which `gpu` is what NVML finds."""
+    *lines, last = code.strip().splitlines()
+    return nvml.told(variables | more, "\n".join([_FIND, *lines, f"print(json.dumps({last}))"]))
 
 
 def state(variables):
-    return told(variables, "print(json.dumps(gpu.state().to_json()))")
+    return told(variables, "gpu.state().to_json()")
 
 
 @pytest.mark.parametrize(
@@ -49,10 +54,8 @@ def state(variables):
 )
 def test_the_gpu_is_the_one_that_cuda_computes_on(nvml_stub, visible, cut, found):
     code = """
-from fwbench.record.lanes import LANES
-from fwbench.worker.client.starting import environment
 there, elsewhere = (environment(os.environ, 1, device, LANES["noop"]) for device in ("gpu", "cpu"))
-print(json.dumps([gpu.uuid, *(each["CUDA_VISIBLE_DEVICES"] for each in (there, elsewhere))]))
+[gpu.uuid, *(each["CUDA_VISIBLE_DEVICES"] for each in (there, elsewhere))]
 """
     # And workers compute on no other one, whatever order CUDA counts in.
     assert told(nvml_stub(**cut), code, CUDA_VISIBLE_DEVICES=visible) == [found, found, visible]
@@ -70,10 +73,8 @@ print(json.dumps([gpu.uuid, *(each["CUDA_VISIBLE_DEVICES"] for each in (there, e
 )
 def test_the_gpus_are_those_that_cuda_computes_on_in_its_order(nvml_stub, visible, found):
     code = """
-from fwbench.record.lanes import LANES
-from fwbench.worker.client.starting import environment
 uuids = [gpu.uuid for gpu in nvml.visible(8)]
-print(json.dumps([uuids, environment(os.environ, 1, "gpu", LANES["torch"], 2)["CUDA_VISIBLE_DEVICES"]]))
+[uuids, environment(os.environ, 1, "gpu", LANES["torch"], 2)["CUDA_VISIBLE_DEVICES"]]
 """
     assert told(nvml_stub(), code, **visible) == [found, ",".join(found)]
 
@@ -99,7 +100,7 @@ def test_beside_a_card_for_a_display_the_faster_one_is_measured_in_whichever_slo
     code = """
 if "CUDA_VISIBLE_DEVICES" not in VARIABLES:
     del os.environ["CUDA_VISIBLE_DEVICES"]
-print(json.dumps([gpu.uuid for gpu in nvml.visible(8)]))
+[gpu.uuid for gpu in nvml.visible(8)]
 """
     cores = {"cores": 16896, "cores.1": 16896}
     slower = nvml_stub(**cores | {slow: 384 if slow in cores else FUNCTION_NOT_FOUND})
@@ -114,16 +115,15 @@ ranks = [SimpleNamespace(local=0), SimpleNamespace(local=1)]
 del os.environ["CUDA_VISIBLE_DEVICES"]
 both = [nvml.find(number=own_gpu(rank)).uuid for rank in ranks]
 os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-print(json.dumps([both, nvml.find(number=own_gpu(ranks[1])).uuid]))
+[both, nvml.find(number=own_gpu(ranks[1])).uuid]
 """
     assert told(nvml_stub(), code) == [list(GPUS), GPUS[1]]
 
 
 def test_the_energy_of_several_gpus_is_their_sum(nvml_stub):
     code = """
-from fwbench.meters.energy import counter
 both, one = counter("gpu", count=2), counter("gpu", number=1)
-print(json.dumps([both.name, both.read() > one.read() > 0, len(both.parts[-1]), counter("gpu", count=3)]))
+[both.name, both.read() > one.read() > 0, len(both.parts[-1]), counter("gpu", count=3)]
 """
     name, more, parts, lacking = told(nvml_stub(), code, CUDA_VISIBLE_DEVICES="0,1")
     assert name == "NVML total energy counter (whole GPU), sum over 2 devices"
@@ -146,7 +146,7 @@ print(json.dumps([both.name, both.read() > one.read() > 0, len(both.parts[-1]), 
 )
 def test_a_gpu_that_cannot_be_had_is_one_sentence_and_what_to_do(nvml_stub, visible, state, reason, step):
     variables = nvml_stub(**state)
-    found = told(variables, "print(json.dumps([gpu, gpu.next_step]))", CUDA_VISIBLE_DEVICES=visible)
+    found = told(variables, "[gpu, gpu.next_step]", CUDA_VISIBLE_DEVICES=visible)
     assert found[0] == reason
     assert step in found[1]
 
@@ -165,7 +165,7 @@ def test_a_gpu_that_linux_shows_and_whose_driver_is_silent_is_not_taken_for_none
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     variables = nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED)
-    found = told(variables, f"gpu = nvml.find(Path({str(tmp_path)!r})); print(json.dumps([gpu, gpu.next_step]))")
+    found = told(variables, f"gpu = nvml.find(Path({str(tmp_path)!r}))\n[gpu, gpu.next_step]")
     assert found[0] == "an NVIDIA GPU is here, but its driver does not answer (Driver Not Loaded)"
     assert "nvidia-smi" in found[1]
 
@@ -178,7 +178,7 @@ def test_other_devices_on_the_bus_are_no_gpus(nvml_stub, tmp_path):
         (device / "vendor").write_text(f"{vendor}\n")
         (device / "class").write_text(f"{kind}\n")
     variables = nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED)
-    found = told(variables, f"print(json.dumps(nvml.find(Path({str(tmp_path)!r}))))")
+    found = told(variables, f"nvml.find(Path({str(tmp_path)!r}))")
     assert found == "NVML finds no NVIDIA GPU (Driver Not Loaded)"
 
 
@@ -228,7 +228,7 @@ def test_a_state_is_read_field_by_field(nvml_stub, machine, changed):
 
 def test_a_gpu_without_memory_of_its_own_has_the_hosts_and_is_no_dead_driver(nvml_stub):
     """As a GB10's, whose CPU and GPU share one memory."""
-    code = "print(json.dumps([gpu.uuid, gpu.memory, os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]))"
+    code = "[gpu.uuid, gpu.memory, os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]"
     found, memory, host = told(nvml_stub(nvmlDeviceGetMemoryInfo=NOT_SUPPORTED), code)
     assert (found, memory) == (GPUS[0], host)
 
@@ -250,17 +250,16 @@ def test_a_gpu_without_memory_of_its_own_has_the_hosts_and_is_no_dead_driver(nvm
     ],
 )
 def test_the_seconds_for_which_clocks_were_held_down_are_those_that_the_driver_counts(nvml_stub, counted, seconds):
-    assert told(nvml_stub(**counted), "print(json.dumps(gpu.held()))") == seconds
+    assert told(nvml_stub(**counted), "gpu.held()") == seconds
 
 
 @pytest.mark.parametrize("near", ["0x3", "0x1", None, hex(1 << 60)])
 def test_workers_have_the_cpus_near_their_gpu_if_nvml_tells(nvml_stub, near):
     """A GPU of another socket than this process may use leaves it its own."""
     code = """
-from fwbench.machine import host
 host.affinity, host.physical_cores = lambda: {0, 1, 2, 3}, lambda cpus: tuple(sorted(cpus))
 here = host.machine()
-print(json.dumps([here.cpus, here.threads]))
+[here.cpus, here.threads]
 """
     cpus, threads = told(nvml_stub(**({"near": near} if near else {})), code)
     assert cpus == {"0x3": [0, 1], "0x1": [0]}.get(near, [0, 1, 2, 3])
@@ -269,12 +268,10 @@ print(json.dumps([here.cpus, here.threads]))
 
 def test_ranks_have_the_cpus_near_any_of_their_gpus(nvml_stub):
     code = """
-from fwbench.machine import host
-from fwbench.worker.client.workers import Workers
 from tests.unit.fakes import NO_PROJECT
 host.affinity, host.physical_cores = lambda: set(range(8)), lambda cpus: tuple(sorted(cpus))
 workers = Workers(host.machine(), "gpu", {}, NO_PROJECT)
-print(json.dumps([workers._cpus(count) for count in (1, 2)]))
+[workers._cpus(count) for count in (1, 2)]
 """
     variables = nvml_stub(**{"near": "0x3", "near.1": "0x30"})
     assert told(variables, code, CUDA_VISIBLE_DEVICES="0,1") == [[0, 1], [0, 1, 4, 5]]
@@ -282,7 +279,7 @@ print(json.dumps([workers._cpus(count) for count in (1, 2)]))
 
 def test_all_that_nvml_answers_is_told_errors_included(nvml_stub):
     variables = nvml_stub(graphics=f"70:{2**28}", nvmlDeviceGetEccMode=NOT_SUPPORTED)
-    found = told(variables, "print(json.dumps(nvml.answers()))")
+    found = told(variables, "nvml.answers()")
     assert found["GetDriverVersion"] == "580.95.05"
     assert found.keys() >= {"GPU 0", "GPU 1"}
     first = found["GPU 0"]
@@ -297,7 +294,7 @@ def test_all_that_nvml_answers_is_told_errors_included(nvml_stub):
     )
     handles = {name for name in read if "Handle" in name or name in ("Count", "UUID")}
     assert read - handles - first.keys() == set()
-    silent = told(nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED), "print(json.dumps(nvml.answers()))")
+    silent = told(nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED), "nvml.answers()")
     assert silent == {"error": "Driver Not Loaded"}
 
 
@@ -327,7 +324,7 @@ def test_what_the_driver_does_not_tell_is_none(nvml_stub):
     ],
 )
 def test_a_processs_memory_is_told_or_unknown_and_never_zero(nvml_stub, machine, memory):
-    assert told(nvml_stub(**machine), "print(json.dumps(gpu.process_memory(os.getpid())))") == memory
+    assert told(nvml_stub(**machine), "gpu.process_memory(os.getpid())") == memory
 
 
 def test_energy_is_in_joules_and_moves_in_the_counters_steps(nvml_stub):
@@ -336,7 +333,7 @@ seen = []
 while len({energy for _, energy, _ in seen}) < 3:
     before = time.monotonic()
     seen.append((before, gpu.energy(), time.monotonic()))
-print(json.dumps(seen))
+seen
 """
     seen = told(nvml_stub(power=250, energy_step=0.2), code)
     # The counter shows the last whole step, of 50 J.
@@ -364,23 +361,12 @@ def test_an_energy_counter_that_fails_while_it_is_read_loses_energy_alone(nvml_s
 
 
 def test_a_slice_has_no_energy_counter(nvml_stub):
-    code = "from fwbench.meters.energy import counter; print(json.dumps(counter('gpu')))"
-    assert told(nvml_stub(slices=1), code).endswith("has no energy counter (Not Supported)")
+    assert told(nvml_stub(slices=1), "counter('gpu')").endswith("has no energy counter (Not Supported)")
 
-
-MACHINE = """
-import json
-from fwbench.machine import machine
-print(json.dumps(machine().to_json()))
-"""
 
 RUN = """
-import dataclasses, os, time
-from pathlib import Path
-from fwbench.machine import machine
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client.workers import Workers
 from tests.unit.fakes import NO_PROJECT
 here = machine()
 protocol = dataclasses.replace(
@@ -400,7 +386,7 @@ def tell(stage):
 
 measured = workers.measure(Workload(LANE, MODEL, device=here.device), protocol, tell)
 workers.close()
-print(json.dumps([here.to_json(), measured.to_json()]))
+[here.to_json(), measured.to_json()]
 """
 
 
@@ -423,7 +409,7 @@ def test_a_run_measures_memory_and_energy_of_the_gpu(nvml_stub):
 
 
 def test_a_power_limit_that_was_changed_makes_another_machine(nvml_stub):
-    before, after = (Machine(**told(nvml_stub(power_limit=limit), MACHINE)) for limit in (700, 500))
+    before, after = (Machine(**told(nvml_stub(power_limit=limit), "machine().to_json()")) for limit in (700, 500))
     assert mismatches(before, before) == ()
     assert in_words(mismatches(before, after)) == "power_limit differs: 700.0 W in the baseline, 500.0 W here"
 

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import functools
 import itertools
 import math
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ import pytest
 from fwbench import frameworks, units
 from fwbench.errors import Absent
 from fwbench.machine.facts import WORTH
-from fwbench.meters.energy import drawn, resting
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
 from fwbench.plugin import plan as plan_module
@@ -26,7 +24,7 @@ from fwbench.record.reading import read
 from fwbench.record.workload import MODES, STATEFUL, Workload
 from fwbench.suite.costs import Cost, cost, once, start
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.process import facts, job, passes
+from fwbench.worker.process import job
 from fwbench.worker.process.run import Measuring
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.taken import Taken
@@ -84,8 +82,7 @@ class Meter:
 def test_a_plan_has_the_time_that_a_worker_spends(monkeypatch, clock, protocol, seconds, metered):
     monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(FakeProgram(clock, seconds)))
     monkeypatch.setattr(job, "counter", lambda device, **_: Meter(clock) if metered else "no counter")
-    monkeypatch.setattr(passes, "drawn", functools.partial(drawn, sleep=clock.sleep))
-    monkeypatch.setattr(facts, "resting", functools.partial(resting, sleep=clock.sleep))
+    monkeypatch.setattr("fwbench.meters.energy.time", clock)
     measurement = Measuring(
         Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda stage: None, clock
     ).run()

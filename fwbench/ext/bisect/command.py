@@ -59,7 +59,7 @@ def _run(options: argparse.Namespace) -> int:
     print("\n".join([*different, *_answer(states, search, asked.metric, time.monotonic() - begun)]))
     if not search.compared:
         raise UserError(f"no two {states.noun}s from {base} to {head} could be compared: the reasons are above.")
-    return searching.code(search)
+    return searching.ENDED_EARLY if search.ended else 0
 
 
 def _progress(states: Range, compared: Stretch) -> str:
@@ -84,10 +84,10 @@ def _answer(states: Range, search: Search, metric: str, seconds: float) -> list[
     ]
     if search.ended:
         lines.append(f"The search ended early, as {search.ended}.")
-        lines += [
-            f"Not searched to the end: {titles[stretch.first]} to {titles[stretch.last]}. {_what(stretch)}"
-            for stretch in search.unsearched
-        ]
+        for rest in search.unsearched:
+            equal = "are equal, but changes in it may cancel each other out"
+            ends = f"differ by {change(rest)}" if rest.differs else equal
+            lines.append(f"Not searched to the end: {titles[rest.first]} to {titles[rest.last]}. Its ends {ends}.")
     elif (unseen := math.ceil((len(titles) - 1 - len(search.unmeasurable)) / 2**search.halvings)) > 1:
         lines.append(f"Changes that cancel each other out within {unseen} {noun}s are not looked for.")
     return [*lines, *_series(states, search, metric), searching.effort(search, seconds, noun)]
@@ -140,9 +140,3 @@ def _different(states: Range, between: tuple[int, int], says: str) -> str:
     before, after = (states.titles[number] for number in between)
     where = f"With {after}" if between[1] - between[0] == 1 else f"Between {before} and {after}"
     return f"{where} it begins to compute something else: {says}."
-
-
-def _what(stretch: Stretch) -> str:
-    if stretch.differs:
-        return f"Its ends differ by {change(stretch)}."
-    return "Its ends are equal, but changes in it may cancel each other out."

@@ -17,7 +17,7 @@ from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.turns.checkouts import Checkouts
 from fwbench.worker.turns.releases import NAME, Environment, between, environment
-from fwbench.worker.turns.sides import Side, own, placed
+from fwbench.worker.turns.sides import Side, placed
 
 # Makes the side of a state from its name, `base` or `head`, and the state's number.
 Make = Callable[[str, int], Side]
@@ -53,10 +53,9 @@ class Range(ABC):
 
 
 def resolve(base: str, head: str, folder: Path, python: str) -> Range:
-    """The states between two ends.
+    """The states between two commits, or two releases of a distribution, as NAME==VERSION.
 
     Args:
-        base, head: two commits, or two releases of a distribution, as NAME==VERSION.
         folder: the folder of the user's project.
         python: the interpreter of the workload's framework.
 
@@ -70,16 +69,9 @@ def resolve(base: str, head: str, folder: Path, python: str) -> Range:
 
 
 class Commits(Range):
-    """The line of first parents between two commits, the oldest first.
+    """The line of first parents between two commits, base and head, the oldest first; both are included.
 
-    Args:
-        base, head: names of commits; both are included.
-
-    Attributes:
-        top: the root of the repository.
-
-    Raises:
-        UserError: the two are not the ends of a line of at least two commits.
+    `top` is the root of the repository. A UserError says if the two are not the ends of a line of at least two commits.
     """
 
     noun = "commit"
@@ -126,23 +118,15 @@ class Commits(Range):
                     checkouts.make(self.revisions[number], place, place)
                 except UserError as error:
                     raise UnmeasurableError(number, str(error)) from None
-                return placed(
-                    *(self.top, own(self.top), made.path, project, name, place, place), pythons=pythons, tree=self.top
-                )
+                return placed(self.top, made.path, project, name, place, place, pythons=pythons, tree=self.top)
 
             yield side
 
 
 class Releases(Range):
-    """The releases of a distribution, the oldest first, each in an environment of its own.
+    """The releases of a distribution from the first version to the last, the oldest first; both are included.
 
-    Args:
-        name: the distribution's name.
-        first, last: versions; both are included.
-        python: the interpreter below the environments.
-
-    Raises:
-        UserError: there are no two releases.
+    Each has an environment of its own above the interpreter `python`. A UserError says if there are no two.
     """
 
     noun = "release"
@@ -172,7 +156,7 @@ class Releases(Range):
                 place = f"release-{number:04}"
                 if not (made.path / place).exists():
                     (made.path / place).symlink_to(top, target_is_directory=True)
-                return placed(top, own(top), made.path, project, name, place, self.titles[number], python=python)
+                return placed(top, made.path, project, name, place, self.titles[number], python=python)
 
             yield side
 

@@ -48,7 +48,12 @@ def _run(options: argparse.Namespace) -> int:
         searching.refuse_own(subject, top)
 
     if options.traces:
-        _make(options.traces)
+        # Before minutes go by.
+        try:
+            options.traces.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = f"this folder cannot be made ({error.strerror}): name another."
+            raise UserError(f"--traces {options.traces}: {why}") from None
     begun = time.monotonic()
     explanation = explain(
         asked,
@@ -66,12 +71,4 @@ def _run(options: argparse.Namespace) -> int:
     traces = operators.write(explanation, options.traces) if options.traces else []
     table = operators.table(explanation) if asked.metric == "latency" else []
     print("\n".join([*table, *traces, searching.effort(search, seconds, "part")]))
-    return searching.code(search)
-
-
-def _make(folder: Path) -> None:
-    """Make the folder for traces, before minutes go by."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--traces {folder}: this folder cannot be made ({error.strerror}): name another.") from None
+    return searching.ENDED_EARLY if search.ended else 0

@@ -96,11 +96,8 @@ def _recorded(described: Mapping[str, Any]) -> Sequence[Span] | Profile | str:
 def _play_first(ends: Series, left_out: list[str]) -> float:
     """Play the first pair of HEAD and BASE, whose processes report the modules they have loaded; return its difference.
 
-    Args:
-        left_out: untracked files that the sides do not have; filled when a side is made.
-
-    Raises:
-        UserError: one of them cannot be measured.
+    The untracked files that the sides do not have are `left_out`, which is filled when a side is made. A UserError says
+    if one of the sides cannot be measured.
     """
     try:
         return ends.play(0, 1)

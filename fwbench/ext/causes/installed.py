@@ -43,11 +43,9 @@ answer = [list(sys.version_info[:3]), found]
 
 @dataclass(frozen=True)
 class Installed:
-    """A distribution.
+    """A distribution, and the folder that holds its files.
 
-    Attributes:
-        folder: the folder that holds its files.
-        paths: the paths to link, relative to the folder; none: links cannot replace it.
+    The `paths` to link are relative to the folder; none: links cannot replace it.
     """
 
     version: str
@@ -67,11 +65,7 @@ class Installed:
 
 @functools.cache
 def listed(python: str) -> tuple[list[int], dict[str, Installed]]:
-    """An interpreter's version, and its distributions by name.
-
-    Raises:
-        UserError: the interpreter does not run, or does not answer.
-    """
+    """An interpreter's version, and its distributions by name; a UserError if it does not run, or does not answer."""
     version, distributions = ask(python, _LISTING)
     return version, {
         name: Installed(of, Path(folder), tuple(paths)) for name, (of, folder, paths) in distributions.items()

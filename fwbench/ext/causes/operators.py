@@ -23,12 +23,9 @@ _NUMBERS = re.compile(r"(?:\.\d+|\.clone|\.remat\d*)+$")
 
 @dataclass(frozen=True)
 class Spent:
-    """The time of one operator in a call.
+    """The runs of one operator in a call, on average, and its seconds in a call.
 
-    Attributes:
-        runs: runs in a call, on average.
-        seconds: seconds in a call.
-        place: the file and line that asked for its first run, or a graph's node.
+    Its `place` is the file and line that asked for its first run, or a graph's node.
     """
 
     runs: float = 0.0
@@ -38,12 +35,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Profile:
-    """The time of a call, operator by operator.
-
-    Attributes:
-        seconds: seconds of a call under the profiler.
-        operators: the operators by name and shapes; or functions, by name and file.
-    """
+    """The seconds of a call under the profiler, and its operators by name and shapes, or functions by name and file."""
 
     seconds: float
     operators: Mapping[Key, Spent]
@@ -69,8 +61,8 @@ class Change:
         return self.head.seconds - self.base.seconds
 
 
-def profile(spans: Sequence[Span]) -> Profile | None:
-    """The profile of the faster half of the calls; None if it recorded no operator.
+def profile(spans: Sequence[Span]) -> Profile | str:
+    """The profile of the faster half of the calls; if it recorded no operator, a text that says so.
 
     The first call does not count, as it warms the profiler up.
     """
@@ -85,7 +77,7 @@ def profile(spans: Sequence[Span]) -> Profile | None:
         runs[key] += 1
         places.setdefault(key, span.place)
     if not runs:
-        return None
+        return "the profiler recorded no operator"
     operators = {
         key: Spent(count / len(calls), statistics.median(each[key] for each in times), places[key])
         for key, count in runs.items()

@@ -13,13 +13,9 @@ from fwbench.record.workload import Workload
 
 
 def sentences_on(regression: Regression, tell: Callable[[str], None]) -> list[str]:
-    """Search for the parts of head that made a regression, and say which they are.
+    """Search for the parts of head that made a regression, and say which they are; the errors are those of `explain`.
 
-    Args:
-        tell: called after each comparison with the number of pairs that it played.
-
-    Raises:
-        UserError: a side cannot be measured, or nothing that the subject uses differs.
+    `tell` is called after each comparison with the number of pairs that it played, in words.
     """
     subject = regression.subject
     playing: AbstractContextManager[Players] = (

@@ -24,7 +24,8 @@ from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.selection import pythons
 from fwbench.worker.turns.sides import own
 
-_ENDED_EARLY = 1
+# The exit code of a search that did not come to its end.
+ENDED_EARLY = 1
 
 # Two dots at the beginning of a path or behind a slash are part of the path, not of a range.
 _RANGE = re.compile(r"(?P<base>(?P<name>[^\s=]+==)?\S*[^\s./])\.\.(?P<head>[^\s./]\S*)")
@@ -33,10 +34,7 @@ _RANGE = re.compile(r"(?P<base>(?P<name>[^\s=]+==)?\S*[^\s./])\.\.(?P<head>[^\s.
 def ends(first: str, others: Sequence[str]) -> tuple[str, str, list[str]]:
     """BASE and HEAD, given as `BASE..HEAD` or as two words, and the words behind them.
 
-    Releases are given as `NAME==A..B`, or as `NAME==A` and `NAME==B`.
-
-    Raises:
-        UserError: there is no HEAD.
+    Releases are given as `NAME==A..B`, or as `NAME==A` and `NAME==B`. A UserError says if there is no HEAD.
     """
     if match := _RANGE.fullmatch(first):
         return match["base"], f"{match['name'] or ''}{match['head']}", [*others]
@@ -69,8 +67,7 @@ def declare(parser: argparse.ArgumentParser, behind: str) -> None:
 def asked(options: argparse.Namespace) -> Asked:
     """The search that the options ask for.
 
-    Raises:
-        UserError: there is no such test or workload, it takes no turns, or nothing here can measure it.
+    A UserError says if there is no such test or workload, it takes no turns, or nothing here can measure it.
     """
     end = time.monotonic() + 60 * options.minutes
     if not options.minutes > 0:
@@ -111,11 +108,7 @@ def _refuse_uncounted(metric: str, device: str) -> None:
 
 
 def refuse_own(subject: Subject, top: Path) -> None:
-    """Refuse a model of fwbench's own if the repository does not hold fwbench, as none of its commits can change it.
-
-    Raises:
-        UserError: the subject is such a model.
-    """
+    """Refuse, by a UserError, a model of fwbench's own that no commit can change, as the repository lacks fwbench."""
     if isinstance(subject, Workload) and subject.model in CATALOG and own(top) is None:
         raise UserError(
             f"{subject.model} is one of fwbench's own models, and no commit of {top} can change it, as fwbench is not "
@@ -133,8 +126,3 @@ def effort(search: Search, seconds: float, wrong: str) -> str:
         f"{count} comparison{'s' * (count > 1)}, {pairs(played)}, {units.duration(seconds)}; at most {ERROR:.0%} of "
         f"such searches name a wrong {wrong}."
     )
-
-
-def code(search: Search) -> int:
-    """The command's exit code."""
-    return _ENDED_EARLY if search.ended else 0

@@ -149,8 +149,7 @@ class Series:
     def _undisturbed(self) -> Pair | Fault:
         """Play a fresh pair; play again if another process was on the GPU or heat held its clocks down.
 
-        Raises:
-            OverError: each of several pairs was disturbed.
+        An OverError says if each of several pairs was disturbed.
         """
         results: list[Pair | Fault] = []
         disturbed = ""
@@ -171,8 +170,7 @@ class Series:
     def _lacking(self, pair: Pair) -> Fault | None:
         """The fault of a side that does not yield the metric; None if both sides yield it.
 
-        Raises:
-            UserError: neither side yields it, in the first pair of all.
+        A UserError says if neither side yields it in the first pair of all.
         """
         if self.asked.metric in pair.differences:
             return None

@@ -21,17 +21,11 @@ def table(explanation: Explanation) -> list[str]:
     whole = explanation.search.compared[0]
     if not (whole.low > 0 or whole.high < 0):
         return []
-    for recorded in explanation.recorded:
-        if isinstance(recorded, str):
-            return [f"Where the time went is not known: {line(recorded)}."]
-    functions = any(isinstance(recorded, Profile) for recorded in explanation.recorded)
-    base, head = (
-        recorded if isinstance(recorded, Profile) else profile(recorded)
-        for recorded in explanation.recorded
-        if not isinstance(recorded, str)
-    )
-    if base is None or head is None:
-        return ["Where the time went is not known: the profiler recorded no operator."]
+    base, head = (each if isinstance(each, str | Profile) else profile(each) for each in explanation.recorded)
+    if isinstance(base, str) or isinstance(head, str):
+        reason = base if isinstance(base, str) else str(head)
+        return [f"Where the time went is not known: {line(reason)}."]
+    functions = Profile in map(type, explanation.recorded)
     operators = changes(base, head)
     kind = "function" if functions else "operator"
     rows = [

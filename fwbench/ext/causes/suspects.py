@@ -18,7 +18,7 @@ from fwbench.ext.causes.edits import Edits
 from fwbench.ext.causes.installed import listed
 from fwbench.models.project import Project
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
-from fwbench.worker.turns.sides import Named, Side, named, own, placed
+from fwbench.worker.turns.sides import Named, Side, named, placed
 
 # NAME=VALUE; NAME==VERSION is a release instead.
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(?!=[\w.!+]+\Z)(.*)", re.DOTALL)
@@ -89,7 +89,7 @@ def _stated(text: str, top: Path | Absent, here: str) -> Stated:
         words = shlex.split(text)
     except ValueError as error:
         raise UserError(f"{text!r} cannot be split into words ({error}): close its quotes.") from None
-    revision = python = None
+    found: dict[str, str | None] = {}
     variables: dict[str, str] = {}
     for word in words:
         if match := _VARIABLE.fullmatch(word):
@@ -101,18 +101,11 @@ def _stated(text: str, top: Path | Absent, here: str) -> Stated:
                 f"{meant}: name a revision, `.` for the working tree, an interpreter's path, a version such as "
                 "python3.12, a release such as jax==0.10.0, or NAME=VALUE."
             )
-        if meant.revision:
-            _refuse_second(revision, text, "revisions")
-            revision = meant.revision
-        else:
-            _refuse_second(python, text, "interpreters or releases")
-            python = meant.python
-    return Stated(text or "the working tree", revision, python, variables)
-
-
-def _refuse_second(known: str | None, text: str, what: str) -> None:
-    if known is not None:
-        raise UserError(f"{text!r} names two {what}: name one.")
+        kind = "revisions" if meant.revision else "interpreters or releases"
+        if kind in found:
+            raise UserError(f"{text!r} names two {kind}: name one.")
+        found[kind] = meant.revision or meant.python
+    return Stated(text or "the working tree", found.get("revisions"), found.get("interpreters or releases"), variables)
 
 
 class Between:
@@ -180,12 +173,8 @@ class Between:
             self.checkouts.make(stated.revision, folder_name, stated.text)
         elif not root.exists():
             root.symlink_to(self._top, target_is_directory=True)
-        return placed(
-            *(self._top, own(self._top), self._folder, self._project, name, folder_name, stated.text),
-            python=python or self._python,
-            variables=variables,
-            tree=tree,
-        )
+        fields = {"python": python or self._python, "variables": variables, "tree": tree}
+        return placed(self._top, self._folder, self._project, name, folder_name, stated.text, **fields)
 
     def _linked(self, restored: int, names: Iterable[str]) -> str:
         """A folder of links to base's distributions."""
@@ -199,13 +188,10 @@ class Between:
         return str(folder)
 
     def find(self, sources: Sequence[Mapping[str, str]]) -> list[str]:
-        """Find the suspects.
+        """Find the suspects; return a phrase for each difference that cannot be put back separately.
 
         Args:
             sources: for head and for base, digests by path of the repository's modules that their processes loaded.
-
-        Returns:
-            A phrase for each difference that cannot be put back separately.
         """
         loaded = {path for each in sources for path in each}
         distributions, told = self._distributions()

@@ -173,7 +173,7 @@ class Turns:
 
     def energy(self) -> float | None:
         """Joules of a call, of calls back to back; None where no counter tells them."""
-        return energy.of_a_call(energy.counter(self.device), self._spend, time.perf_counter, time.sleep).value
+        return energy.of_a_call(energy.counter(self.device), self._spend, time.perf_counter).value
 
     def _spend(self, seconds: float) -> tuple[int, float]:
         """Make calls back to back for so many seconds or more; return how many, and the seconds that they took."""

@@ -81,14 +81,11 @@ class Against:
 
     Attributes:
         top: of the user's repository, or the project's root folder if there is none.
-        package: the folder of `fwbench`, relative to `top`, if it is part of the repository; None: both sides have the
-            installed one.
     """
 
     interpreter: str | None
     revision: str | None
     top: Path
-    package: Path | None
 
 
 @dataclass(frozen=True)
@@ -142,7 +139,7 @@ def find(against: str, folder: Path) -> Against:
                 f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
                 f"own, and that revision of {line(str(top))} has none in {package}: give a later one."
             )
-    return Against(meant.python, meant.revision, top, package)
+    return Against(meant.python, meant.revision, top)
 
 
 def own(top: Path) -> Path | None:
@@ -164,7 +161,7 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
     """
     base = find(against, project.root)
     with Scratch() as made:
-        side = functools.partial(placed, base.top, base.package, made.path, project)
+        side = functools.partial(placed, base.top, made.path, project)
         (made.path / "head").symlink_to(base.top, target_is_directory=True)
         tree = base.top if base.revision else None
         head = side("head", "head", _describe(base.top), pythons=pythons, tree=tree)
@@ -178,11 +175,9 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
         yield side("base", "base", title, pythons=pythons, tree=tree), head
 
 
-def placed(
-    top: Path, package: Path | None, folder: Path, project: Project, name: str, place: str, title: str, **fields: Any
-) -> Side:
+def placed(top: Path, folder: Path, project: Project, name: str, place: str, title: str, **fields: Any) -> Side:
     """The side whose repository lies at this place in the folder; `fields` are further fields of the side."""
-    root = folder / place
+    root, package = folder / place, own(top)
     return Side(
         name,
         title,

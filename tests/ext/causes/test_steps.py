@@ -57,20 +57,20 @@ def test_one_step_is_named_with_its_size_wherever_it_is(number, change):
     assert 12 <= len(search.compared) <= 24
 
 
-def exactly(levels, **options):
-    """An exact search over these values."""
-    search = Search(len(levels), lambda first, last: math.log(levels[last] / levels[first]), **options, exact=True)
+def given(levels, **options):
+    """A search over these values, that has ended."""
+    search = Search(len(levels), lambda first, last: math.log(levels[last] / levels[first]), **options)
     search.run()
     return search
 
 
 def test_what_is_exact_is_decided_by_one_pair_a_comparison():
-    search = exactly([1.0, 1.0, 1.3, 1.3, 1.3, 0.9, 0.9])
+    search = given([1.0, 1.0, 1.3, 1.3, 1.3, 0.9, 0.9], exact=True)
     assert named(search) == [(1, 2), (4, 5)]
     assert {each.pairs for each in search.compared} == {1}
     assert search.unexplained == []
-    assert {each.pairs for each in exactly([1.0] * 7).compared} == {1}
-    assert exactly([1.0] * 7).steps == []
+    equal = given([1.0] * 7, exact=True)
+    assert ({each.pairs for each in equal.compared}, equal.steps) == ({1}, [])
 
 
 def test_what_is_exact_and_comes_from_no_neighbours_is_a_rest():
@@ -79,18 +79,31 @@ def test_what_is_exact_and_comes_from_no_neighbours_is_a_rest():
     assert [(rest.first, rest.last, rest.pairs) for rest in search.unexplained] == [(0, 4, 1)]
 
 
-def test_a_change_below_the_metrics_threshold_is_no_step():
-    levels = [1.0, 1.0, 1.08, 1.08, 1.08]
-    assert named(exactly(levels, threshold=0.02)) == [(1, 2)]
-    assert named(exactly(levels, threshold=0.10)) == []
-    for threshold, expected in ((0.02, [(1, 2)]), (0.10, [])):
-        search = Search(5, lambda first, last: math.log(levels[last] / levels[first]), threshold=threshold)
-        search.run()
-        assert named(search) == expected
+BACK = 1 / 1.06 - 1
 
 
-def test_three_steps_in_both_directions_are_named():
-    assert named(searched({9: 0.06, 31: -0.04, 52: 0.05})) == [(8, 9), (30, 31), (51, 52)]
+@pytest.mark.parametrize(
+    ("changes", "options", "steps"),
+    [
+        # Steps in both directions.
+        ({9: 0.06, 31: -0.04, 52: 0.05}, {}, [(8, 9), (30, 31), (51, 52)]),
+        # Changes that cancel out, across the quarters and within one, which is the module's stated limit.
+        ({10: 0.06, 20: BACK}, {}, [(9, 10), (19, 20)]),
+        ({3: 0.06, 12: BACK}, {}, []),
+        # Between the neighbours of what cannot be measured.
+        ({3: 0.05}, {"revisions": 6, "broken": (2, 3)}, [(1, 4)]),
+        # However certain a change is, it must exceed the threshold.
+        ({1: 0.015}, {"revisions": 2, "scatter": 0.0001}, []),
+    ],
+)
+def test_these_steps_are_named_and_no_others(changes, options, steps):
+    assert named(searched(changes, **options)) == steps
+
+
+@pytest.mark.parametrize(("threshold", "steps"), [(0.02, [(1, 2)]), (0.10, [])])
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_change_below_the_metrics_threshold_is_no_step(threshold, steps, exact):
+    assert named(given([1.0, 1.0, 1.08, 1.08, 1.08], threshold=threshold, exact=exact)) == steps
 
 
 def test_unchanged_revisions_are_cut_twice_and_no_step_is_named():
@@ -100,17 +113,9 @@ def test_unchanged_revisions_are_cut_twice_and_no_step_is_named():
     assert {each.pairs for each in search.compared} == {4}
 
 
-def test_changes_that_cancel_out_are_found_across_the_quarters_and_not_within_one():
-    """The second case is the module's stated limit."""
-    back = 1 / 1.06 - 1
-    assert named(searched({10: 0.06, 20: back})) == [(9, 10), (19, 20)]
-    assert named(searched({3: 0.06, 12: back})) == []
-
-
 def test_where_something_differs_the_look_goes_down_to_a_sixteenth():
     """The same changes within a quarter, and a step elsewhere."""
-    back = 1 / 1.06 - 1
-    search = searched({3: 0.06, 12: back, 50: 0.05})
+    search = searched({3: 0.06, 12: BACK, 50: 0.05})
     assert named(search) == [(2, 3), (11, 12), (49, 50)]
     assert search.halvings == 4
     assert searched({}).halvings == 2
@@ -148,11 +153,6 @@ def test_what_cannot_be_measured_is_stepped_over():
     assert compared(search)[0] == (1, 59)
 
 
-def test_a_step_behind_unmeasurable_revisions_is_named_between_their_neighbours():
-    search = searched({3: 0.05}, revisions=6, broken=(2, 3))
-    assert named(search) == [(1, 4)]
-
-
 def test_without_two_measurable_revisions_nothing_is_compared():
     search = searched({}, revisions=4, broken=(0, 1, 3))
     assert (search.compared, search.steps, search.ended) == ([], [], "")
@@ -161,8 +161,7 @@ def test_without_two_measurable_revisions_nothing_is_compared():
 
 def test_two_revisions_are_compared_once():
     search = searched({1: 0.05}, revisions=2)
-    assert named(search) == [(0, 1)]
-    assert len(search.compared) == 1
+    assert (named(search), len(search.compared)) == ([(0, 1)], 1)
 
 
 def test_when_the_time_is_over_it_says_what_it_knows():
@@ -209,11 +208,6 @@ def test_a_pair_that_was_played_before_counts():
     pairs, asked = searched()
     assert pairs == asked
     assert searched(0.05) == (pairs, asked - 1)
-
-
-def test_a_change_must_exceed_the_threshold_however_certain_it_is():
-    search = searched({1: 0.015}, revisions=2, scatter=0.0001)
-    assert search.steps == []
 
 
 def test_both_directions_share_the_chance_to_err():

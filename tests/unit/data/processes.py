@@ -1,8 +1,8 @@
 """Which loader processes live, from /proc, and waiting without hanging."""
 
-import queue
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 from tests.unit.processes import children
@@ -32,16 +32,13 @@ def eventually(condition):
 
 def within_a_minute(call):
     """Its result or exception; a hang becomes a failure, as the thread that hangs is left behind."""
-    results = queue.SimpleQueue()
+    future = Future()
 
     def run():
         try:
-            results.put((call(), None))
+            future.set_result(call())
         except Exception as error:
-            results.put((None, error))
+            future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    result, error = results.get(timeout=60)
-    if error:
-        raise error
-    return result
+    return future.result(timeout=60)

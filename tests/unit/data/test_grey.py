@@ -1,4 +1,4 @@
-"""Digits: the split, the scaling, the fitting to a model's input."""
+"""Digits: the split, the scaling, the fitting to a model's input. MNIST: its IDX files, written here; its pooling."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fwbench.data import DataError, open_data
-from fwbench.data.grey import enlarged, stratified
+from fwbench.data.grey import enlarged, read_idx, stratified
 from fwbench.models import CATALOG
 
 DIGITS = load_digits()
@@ -106,3 +106,117 @@ def test_the_fewest_samples_that_are_accepted_reach_every_split():
     parts = stratified(labels, 3, 0, "somewhere")
     assert {split: set(labels[part].tolist()) for split, part in parts.items()} == {split: {0, 1, 2} for split in parts}
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(labels)))
+
+
+IMAGES = "train-images-idx3-ubyte"
+LABELS = "train-labels-idx1-ubyte.gz"
+
+
+def refused(folder):
+    """The sentence with which the folder is refused."""
+    with pytest.raises(DataError) as caught:
+        open_data("mnist", CATALOG["mlp"], path=str(folder))
+    return str(caught.value)
+
+
+def test_both_parts_are_pooled_and_split_anew_by_class(mnist_folder):
+    with open_data("mnist", CATALOG["mlp"], path=str(mnist_folder)) as data:
+        assert data.sizes == {"train": 160, "validation": 20, "test": 20}
+        parts = {split: next(data.batches(split, size)) for split, size in data.sizes.items()}
+    numbers = {split: np.rint(x[:, 0] * 255) * 256 + np.rint(x[:, 1] * 255) for split, (x, _) in parts.items()}
+    assert sorted(np.concatenate(list(numbers.values()))) == list(range(200))
+    for split, (_, y) in parts.items():
+        np.testing.assert_array_equal(numbers[split] % 10, y)
+        assert set(np.bincount(y, minlength=10)) == {data.sizes[split] // 10}
+
+
+def test_pixels_are_divided_by_255(mnist_folder):
+    stored = read_idx(mnist_folder / IMAGES, 3)
+    with open_data("mnist", CATALOG["mlp"], path=str(mnist_folder)) as data:
+        ((x, _),) = data.batches("train", 160)
+    numbers = np.rint(x[:, 1] * 255).astype(int)
+    inside = numbers < 120
+    expected = stored.reshape(120, 784)[numbers[inside]].astype(np.float32) / np.float32(255)
+    np.testing.assert_array_equal(x[inside], expected)
+
+
+@pytest.mark.parametrize("name", ["array", "array.gz"])
+@pytest.mark.parametrize("shape", [(5,), (2, 3), (4, 3, 2), (0, 28, 28)])
+def test_an_idx_file_is_read_as_written(tmp_path, write_idx, name, shape):
+    array = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+    write_idx(tmp_path / name, array)
+    found = read_idx(tmp_path / name, len(shape))
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, array)
+
+
+def test_a_missing_file_is_named(mnist_folder):
+    (mnist_folder / LABELS).unlink()
+    expected = (
+        "train-labels-idx1-ubyte is missing, and so is its .gz: name the folder that holds MNIST's four IDX files"
+    )
+    assert refused(mnist_folder) == f"{mnist_folder}/{expected}"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda content: content[:-1], "holds 94079 bytes where its header promises 94080: get the file anew"),
+        (lambda content: content + b"0", "holds 94081 bytes where its header promises 94080: get the file anew"),
+        (lambda content: content[:10], "does not begin as an IDX file of bytes in 3 dimensions: get the file anew"),
+        (lambda content: b"", "does not begin as an IDX file of bytes in 3 dimensions: get the file anew"),
+        (lambda content: b"\0\0\x0d" + content[3:], "does not begin as an IDX file of bytes in 3 dimensions"),
+        (lambda content: content[:3] + b"\1" + content[4:], "does not begin as an IDX file of bytes in 3 dimensions"),
+        (lambda content: b"<html>" + content[6:], "does not begin as an IDX file of bytes in 3 dimensions"),
+    ],
+)
+def test_a_file_that_is_not_whole_is_named(mnist_folder, change, sentence):
+    path = mnist_folder / IMAGES
+    path.write_bytes(change(path.read_bytes()))
+    assert f"{path} {sentence}" in refused(mnist_folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content[:-9],
+        lambda content: b"<html>",
+        lambda content: content[:-8] + bytes(8),
+        lambda content: content[:10] + b"\xff" * 8,
+    ],
+    ids=["truncated", "something else", "checksum", "compression"],
+)
+def test_a_gzip_file_that_is_not_whole_is_named(mnist_folder, change):
+    path = mnist_folder / LABELS
+    path.write_bytes(change(path.read_bytes()))
+    assert f"{path} is no whole gzip file" in refused(mnist_folder)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(DataError, match=f"{tmp_path} cannot be read .Is a directory.: check the path"):
+        read_idx(tmp_path, 1)
+
+
+def test_a_label_out_of_range_is_named_with_its_place(mnist_folder, write_idx):
+    labels = np.arange(120) % 10
+    labels[7] = 10
+    write_idx(mnist_folder / LABELS, labels)
+    assert f"{mnist_folder / LABELS}: label 10 of sample 7 is out of range 0 to 9" in refused(mnist_folder)
+
+
+def test_as_many_labels_as_images(mnist_folder, write_idx):
+    write_idx(mnist_folder / LABELS, np.arange(119) % 10)
+    assert f"{mnist_folder / IMAGES} holds 120 images but {mnist_folder / LABELS} 119 labels" in refused(mnist_folder)
+
+
+def test_images_of_another_size_are_refused(mnist_folder, write_idx):
+    write_idx(mnist_folder / IMAGES, np.zeros((120, 32, 32)))
+    assert f"{mnist_folder / IMAGES} holds images of (32, 32) pixels, MNIST's are (28, 28)" in refused(mnist_folder)
+
+
+def test_too_few_samples_of_a_class_name_the_folder(mnist_folder, write_idx):
+    write_idx(mnist_folder / LABELS, np.repeat([0, 1], [110, 10]))
+    write_idx(mnist_folder / "t10k-labels-idx1-ubyte.gz", np.arange(80) % 10)
+    assert f"{mnist_folder}: class 2 has 8 samples, and a stratified 80/10/10 split needs at least 10" in refused(
+        mnist_folder
+    )

@@ -115,46 +115,39 @@ def test_a_loader_that_dies_is_reported_and_the_others_end_with_it(start, code, 
     assert loaders(os.getpid()) == []
 
 
-def test_a_loader_killed_while_the_consumer_waits_for_it_is_reported(start, tmp_path):
+def kill(_):
+    for pid in loaders(os.getpid()):
+        # The others are ended as soon as one is gone.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("end", "sentence"),
+    [(kill, "was killed by SIGKILL"), (Loaders.close, "numbers was closed while its batches were still being read")],
+)
+def test_a_stuck_loader_that_ends_or_is_closed_is_told_to_whoever_waits_for_it(start, tmp_path, end, sentence):
     several = start(Stuck(tmp_path))
 
-    def kill():
+    def wait():
         eventually((tmp_path / "any-0-5").exists)
-        for pid in loaders(os.getpid()):
-            # The others are ended as soon as one is gone.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        end(several)
 
-    killing = threading.Thread(target=kill)
-    killing.start()
-    with pytest.raises(DataError, match="was killed by SIGKILL"):
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    with pytest.raises(DataError, match=sentence):
         within_a_minute(lambda: read_all(several))
-    killing.join()
+    waiting.join()
+    assert loaders(os.getpid()) == []
 
 
 def test_loaders_killed_between_passes_are_reported(start):
     several = start(Numbers())
     read_all(several)
-    for pid in loaders(os.getpid()):
-        os.kill(pid, signal.SIGKILL)
+    kill(several)
     assert eventually(lambda: loaders(os.getpid()) == [])
     with pytest.raises(DataError, match="was killed by SIGKILL"):
         within_a_minute(lambda: read_all(several))
-
-
-def test_closing_ends_a_stuck_loader_and_tells_whoever_waits_for_it(start, tmp_path):
-    several = start(Stuck(tmp_path))
-
-    def close():
-        eventually((tmp_path / "any-0-5").exists)
-        several.close()
-
-    closing = threading.Thread(target=close)
-    closing.start()
-    with pytest.raises(DataError, match="numbers was closed while its batches were still being read"):
-        within_a_minute(lambda: read_all(several))
-    closing.join()
-    assert loaders(os.getpid()) == []
 
 
 def test_closing_under_an_open_iterator_leaves_no_process_and_closing_twice_is_fine(start, tmp_path):

@@ -10,7 +10,6 @@ from fwbench import frameworks
 from fwbench.machine import nvml
 from fwbench.machine.facts import Facts, asked
 from fwbench.meters import ceilings as meter
-from fwbench.meters.energy import drawn, resting
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
@@ -68,8 +67,7 @@ def bench(monkeypatch, clock, protocol, tmp_path):
     # The largest would take a gigabyte.
     monkeypatch.setattr(meter, "matrices", lambda side: (np.broadcast_to(np.float32(0), (side, side)),) * 2)
     monkeypatch.setattr(Job, "counter", lambda job: job.program_.counter())
-    monkeypatch.setattr(passes, "drawn", lambda of, spend, now, **how: drawn(of, spend, now, clock.sleep, **how))
-    monkeypatch.setattr(facts, "resting", lambda of, window, now, **how: resting(of, window, now, clock.sleep, **how))
+    monkeypatch.setattr("fwbench.meters.energy.time", clock)
 
     def measure(lane, name="torch", run="first", machine=H100, versions=VERSIONS, state=CALM, **fields):
         failing = fields.pop("failing", None)

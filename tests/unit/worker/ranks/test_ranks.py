@@ -17,7 +17,7 @@ from fwbench.commands import measure as measuring_by_hand
 from fwbench.commands.cli import main
 from fwbench.compare.cases import Case, Setting, cases, comparisons
 from fwbench.errors import UserError
-from fwbench.meters.energy import SummedCounter, drawn, resting
+from fwbench.meters.energy import SummedCounter
 from fwbench.meters.latency import latencies
 from fwbench.meters.throughput import queued
 from fwbench.models import CATALOG
@@ -28,7 +28,6 @@ from fwbench.record.workload import Workload
 from fwbench.report import calls as tables_of_calls
 from fwbench.report import contents, ratios, scaling
 from fwbench.worker.client.starting import environment
-from fwbench.worker.process import facts, passes
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.run import Measuring
 from fwbench.worker.ranks import rank as ranking
@@ -264,13 +263,12 @@ def test_ranks_with_other_counters_make_as_many_calls_under_load(protocol, monke
     """The first rank's counter decides whether the window is long enough for energy."""
     counters = {0: metered, 1: other}
     monkeypatch.setattr(Job, "counter", lambda job: Counting(job.clock) if counters[job.ranks.rank] else "none")
-    monkeypatch.setattr(passes, "drawn", lambda meter, spend, clock, **how: drawn(meter, spend, clock, clock.sleep))
-    monkeypatch.setattr(
-        facts, "resting", lambda meter, window, clock, **how: resting(meter, window, clock, clock.sleep)
-    )
+    own = threading.local()
+    slept = SimpleNamespace(sleep=lambda seconds: own.clock.sleep(seconds))
+    monkeypatch.setattr("fwbench.meters.energy.time", slept)
 
     def do(star):
-        clock = FakeClock()
+        own.clock = clock = FakeClock()
         program = RankedProgram(clock, star)
         amounts = dataclasses.replace(protocol, throughput_time=0.5, energy_time=4.0)
         return measured(program, star, amounts, clock), program.calls
