@@ -1,6 +1,5 @@
 """Maps a network's own weights to the canonical ones and back: by renaming, or by a function of the user's."""
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -234,26 +233,3 @@ class _Gather:
         flat = [sources[name].reshape(-1) for name in self._used]
         numpy: Any = np if all(isinstance(part, np.ndarray) for part in flat) else jnp
         return numpy.concatenate(flat)[self._places] if flat else numpy.zeros(self._places.shape)
-
-
-def check(model: Model, expected: Mapping[str, Shape], given: Mapping[str, Shape]) -> None:
-    """Check that weights are the ones that a network needs.
-
-    Raises:
-        ModelError: one is missing, unknown or of another shape; the sentence names it and its nearest match.
-    """
-    wrong = []
-    missing, unknown = ({**one} for one in (expected, given))
-    for name in expected.keys() & given.keys():
-        del missing[name], unknown[name]
-        if tuple(given[name]) != tuple(expected[name]):
-            wrong.append(f"{name!r} has the shape {tuple(given[name])} instead of {tuple(expected[name])}")
-    for name, shape in missing.items():
-        near = difflib.get_close_matches(name, unknown, n=1)
-        hint = f" (the nearest that nobody needs is {near[0]!r} {tuple(unknown[near[0]])})" if near else ""
-        wrong.append(f"{name!r} {tuple(shape)} is missing{hint}")
-    named = " ".join(wrong)
-    wrong += [f"{name!r} {tuple(shape)} is unknown" for name, shape in unknown.items() if repr(name) not in named]
-    if wrong:
-        more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-        raise ModelError(f"the weights do not fit {model.name}'s network in JAX: {'; '.join(wrong[:5])}{more}")

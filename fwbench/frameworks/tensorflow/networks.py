@@ -4,20 +4,21 @@ This module needs no TensorFlow, as a lane may run Keras on another backend. All
 TensorFlow's backend: they import `imported` before this module.
 """
 
-import inspect
+import functools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.frameworks.definitions import check_function, check_weights, takes_inputs
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.tensorflow.mapping import Rearranged, Transposed, by_function
 from fwbench.models import Model
-from fwbench.models.importing import ModelError, arguments, load, parameters
+from fwbench.models.importing import ModelError, arguments, load
 from fwbench.models.outputs import select
 from fwbench.models.weights import Shape, Weights
 
@@ -32,8 +33,6 @@ _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
 _DEPTHWISE = (2, 3, 0, 1)
 
 Tensor = Any  # a tensor of the backend
-
-_KINDS = "a Keras layer or model, or a function of the inputs"
 
 
 class Network:
@@ -94,16 +93,7 @@ class Network:
         Raises:
             ModelError: a weight is missing, unknown or of another shape.
         """
-        for name in sorted(self.shapes.keys() | weights.keys()):
-            if name not in weights:
-                raise ModelError(f"there is no weight {name!r}, which the network in TensorFlow has")
-            if name not in self.shapes:
-                raise ModelError(f"there is a weight {name!r}, which the network in TensorFlow does not have")
-            if weights[name].shape != self.shapes[name]:
-                raise ModelError(
-                    f"the weight {name!r} has the shape {weights[name].shape}, and {self.shapes[name]} in TensorFlow's "
-                    "network"
-                )
+        check_weights(f"{self.model.name}'s network in TensorFlow", self.shapes, weights)
         for name, (variable, placement) in self._variables.items():
             variable.assign(placement.variable(weights[name]))
 
@@ -221,11 +211,6 @@ class Network:
             self._variables[name] = variable, Transposed(tuple(variable.shape[axis] for axis in axes), axes)
 
 
-def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
-    """The weights as the network's own constructor draws them: see `fwbench.frameworks.contract.Framework.initial`."""
-    return Network(model, sizes, seed=seed).export()
-
-
 def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> Any:
     """A Keras layer whose canonical weights are yet to be loaded, or a function of the inputs."""
     path = model.networks["tensorflow"]
@@ -234,9 +219,9 @@ def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> An
         raise ModelError(
             f"{path!r} is an object of type {type(definition).__name__}: name a class, a factory or a function"
         )
-    given = arguments(definition, sizes)
-    if _takes_inputs(definition, model, given):
-        return _Function(definition, given)
+    call = functools.partial(definition, **arguments(definition, sizes))
+    if takes_inputs(model, "tensorflow", definition, sizes):
+        return call
     before = keras.config.dtype_policy()
     # Keras numbers layers without a name from the start of a session.
     keras.backend.clear_session(free_memory=False)
@@ -245,48 +230,14 @@ def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> An
         with faults(repr(path)):
             # Random values are the same in every process.
             keras.utils.set_random_seed(seed)
-            built = definition(**given)
+            built = call()
     finally:
         keras.config.set_dtype_policy(before)
     if isinstance(built, keras.layers.Layer):
         return built
-    if callable(built) and not inspect.isclass(built):
-        return _Function(built, {})
-    what = f"the class {built.__name__}" if inspect.isclass(built) else f"an object of type {type(built).__name__}"
-    raise ModelError(f"{path!r} returned {what} instead of {_KINDS}")
-
-
-class _Function:
-    """A plain function of the inputs."""
-
-    def __init__(self, function: Callable[..., Any], sizes: Mapping[str, int]) -> None:
-        self._function, self._sizes = function, sizes
-
-    def __call__(self, *inputs: Tensor, **named: Tensor) -> Any:
-        return self._function(*inputs, **named, **self._sizes)
-
-
-def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """True if a path names a function of the model's inputs, False if it names a builder of its network."""
-    known = parameters(definition)
-    if inspect.isclass(definition) or known is None:
-        return not inspect.isclass(definition)
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [
-        name
-        for name, parameter in known.items()
-        if parameter.default is parameter.empty and parameter.kind not in several and name not in given
-    ]
-    if not required:
-        return False
-    if len(required) == 1 if "" in model.inputs else set(required) <= set(model.inputs):
-        return True
-    inputs = ", ".join(filter(None, model.inputs))
-    raise ModelError(
-        f"{model.networks['tensorflow']!r} has the parameters {', '.join(known)}: a builder of {model.name}'s network "
-        f"requires none but its axes ({', '.join(model.axes) or 'it has none'}), and a function in its place takes "
-        f"{f'its inputs ({inputs})' if inputs else 'its one input'}"
-    )
+    check_function(path, built, "a Keras layer or model, or a function of the inputs")
+    # Not the function itself, which may have attributes such as a layer has.
+    return functools.partial(built)
 
 
 def _is_functional(module: Any) -> bool:

@@ -15,7 +15,7 @@ from fwbench.frameworks.tensorflow.layers import Tensor, training
 from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd, cosine
 from fwbench.frameworks.tensorflow.parallel import Replicas
 from fwbench.frameworks.tensorflow.program import Traced
-from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
+from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, learning_rate, step_targets
 from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.workload import Workload
@@ -60,10 +60,7 @@ class TrainStep(Traced, Trainer):
             self.steps = tf.Variable(0, trainable=False, dtype=tf.int64)
             # The sum of `steps` and `draw` seeds random layers in a step.
             self.draw = tf.Variable(0, trainable=False, dtype=tf.int64)
-            # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
-            known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
-            shape = (model.classes,) if known else self._output_shape()
-            wanted = targets(workload, model, (workload.batch_size, *shape))
+            wanted = step_targets(workload, model, self._output_shape)
             self.targets: tuple[Any, ...] = () if wanted is None else (self._wanted(wanted),)
         self.function = self.traced(self._together(self._step))
         self.evaluate = self.traced(self._totals)
