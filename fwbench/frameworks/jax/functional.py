@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fwbench.frameworks.definitions import check_weights
 from fwbench.frameworks.faults import faults
-from fwbench.frameworks.jax.layout import Leaf, layout
+from fwbench.frameworks.jax.layout import Leaf, described
+from fwbench.frameworks.layouts import layout
 from fwbench.models import Model
 from fwbench.models.outputs import select
 from fwbench.models.weights import Weights
@@ -34,7 +35,7 @@ class Network(ABC):
     def __init__(self, model: Model, leaves: Sequence[Leaf]) -> None:
         self.model = model
         self.leaves = tuple(leaves)
-        self._layout = layout(model, [leaf for leaf in leaves if leaf.is_weight])
+        self._layout = layout(model, "jax", "JAX", described([leaf for leaf in leaves if leaf.is_weight]))
         self.shapes = self._layout.shapes
 
     def load(self, weights: Mapping[str, Any]) -> list[Any]:

@@ -68,7 +68,7 @@ class TensorFlow(Framework):
             details = tf.config.experimental.get_device_details(parallel.gpus()[0]) if workload.device == "gpu" else {}
             if not details or details.get("compute_capability", (8, 0)) < (8, 0):
                 return f"{details.get('device_name', 'a CPU')} has no TF32 arithmetic: ask for fp32 or bf16"
-        if workload.mode in TRAINING and not Network(model, model.sizes(workload.axes)).trained:
+        if workload.mode in TRAINING and not Network(model, model.sizes(workload.axes)).parameters:
             return f"{model.name} has no weights to train"
         return None
 

@@ -98,10 +98,8 @@ class TrainStep(Traced, Trainer):
         self._in_step = True
 
     def gradients(self) -> Weights:
-        moments = zip(self.network.trained, self.optimizer.first, strict=True)
-        scale = np.float32(self.moment)
-        frozen = {name: np.zeros(shape, np.float32) for name, shape in self.network.frozen.items()}
-        return frozen | {name: self.network.canonical(name, variable.numpy()) * scale for name, variable in moments}
+        moments, scale = [variable.numpy() for variable in self.optimizer.first], np.float32(self.moment)
+        return {name: moment * scale for name, moment in self.network.gradients(moments).items()}
 
     def relocate(self) -> None:
         super().relocate()
