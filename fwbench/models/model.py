@@ -146,16 +146,14 @@ class Model:
                     raise ValueError(f"{name!r} names a network in {framework}; use letters, digits, _, ., + and -")
         losses = self.loss.values() if isinstance(self.loss, dict) else ()
         steps = (*self.train_step.values(), *self.train_state.values())
-        for path in (*self.paths, *losses, *self.state.values(), *steps):
+        mapping = (self.weights,) if isinstance(self.weights, str) else ()
+        for path in (*self.paths, *losses, *self.state.values(), *steps, *mapping):
             importing.split(path)
-        if isinstance(self.weights, str):
-            importing.split(self.weights)
-        elif self.weights:
-            for pattern in self.weights:
-                try:
-                    re.compile(pattern)
-                except re.error as error:
-                    raise ValueError(f"{pattern!r} in weights is no regular expression ({error})") from None
+        for pattern in self.weights if isinstance(self.weights, dict) else ():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} in weights is no regular expression ({error})") from None
         if isinstance(self.loss, str) and self.loss not in LOSSES:
             raise ValueError(
                 f"unknown loss {self.loss!r}: choose from {', '.join(LOSSES)}, or name a function by framework"

@@ -104,7 +104,7 @@ class Torch(Framework):
         }
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        device, layout = device_of(workload, self.ranks), memory_format(workload)
+        layout = memory_format(workload)
 
         def products(
             left: Tensor, right: Tensor, images: Tensor, kernel: Tensor, query: Tensor, key: Tensor, value: Tensor
@@ -112,11 +112,9 @@ class Torch(Framework):
             mixed = functional.scaled_dot_product_attention(query, key, value)
             return [left @ right, functional.conv2d(images, kernel, padding=1), mixed]
 
-        mode = compile_mode(workload.runner, device)
+        mode = compile_mode(workload.runner, device_of(workload))
         call = torch.compile(products, mode=mode) if mode else products
-        left, right, images, kernel, *attended = (
-            torch.from_numpy(array).to(device, DTYPE[workload.precision]) for array in operands
-        )
+        left, right, images, kernel, *attended = _placed(workload, *operands)
         images = images.permute(0, 3, 1, 2).contiguous(memory_format=layout)
         found = call(left, right, images, kernel.contiguous(memory_format=layout), *attended)
         matmul, convolution, attention = (tensor.double().cpu().numpy() for tensor in found)
