@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# `torch_layout` is left out because it imports JAX.
+# `torch_layout` is left out because only functions that run in a worker need it.
 __all__ = ["Input", "Model", "benchmark", "image", "integers", "normal", "ones", "proof", "tokens", "uniform"]
 
 

@@ -43,6 +43,7 @@ _PLACE = re.compile(r"^(\d+) \{file_name_id=(\d+) function_name_id=\d+ line=(\d+
 _FRAME = re.compile(r"^(\d+) \{file_location_id=(\d+) parent_frame_id=(\d+)\}$", re.MULTILINE)
 
 _NUMPY = {"pred": "bool", "i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+_KINDS = {"bf": "bfloat", "f": "float", "ui": "uint", "i": "int"}
 
 
 def fingerprint(lowered: Fingerprint, optimised: str, **facts: Any) -> Fingerprint:
@@ -187,9 +188,4 @@ def _called(
 
 def _dtype(element: str) -> str:
     """NumPy's name of an MLIR element type; MLIR's name if NumPy has none."""
-    if element in _NUMPY:
-        return _NUMPY[element]
-    for prefix, kind in (("bf", "bfloat"), ("f", "float"), ("ui", "uint"), ("i", "int")):
-        if re.fullmatch(rf"{prefix}\d+", element):
-            return element.replace(prefix, kind, 1)
-    return element
+    return _NUMPY.get(element) or re.sub(r"^(bf|f|ui|i)(?=\d+$)", lambda match: _KINDS[match[1]], element)

@@ -1,4 +1,4 @@
-"""The parts of a training step of the user's own that both frameworks share: functions, batch, names in the state.
+"""The parts of a training step of the user's own that both frameworks share: functions, names in the state.
 
 A state holds weights, moments and averages of all parameters, and numbers of its own. Each array of it has a *role*
 and, if it belongs to a parameter, that parameter's canonical name, so that two frameworks' arrays can be paired:
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from fwbench.models import Model, importing
 from fwbench.models.importing import ModelError
-from fwbench.models.inputs import draw
 from fwbench.models.weights import Shape
 from fwbench.record.workload import FIELDS, Workload
 
@@ -86,15 +85,6 @@ def functions(model: Model, framework: str) -> tuple[Callable[..., Any], Callabl
         if not callable(function):
             raise ModelError(f"{path!r} is an object of type {type(function).__name__}: name a function")
     return make, step
-
-
-def batch(model: Model, batch_size: int, seed: int, sizes: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-    """A step's batch: the inputs by name (an unnamed one as `inputs`), and `targets` if the model declares any."""
-    arrays = {name or "inputs": array for name, array in draw(model.inputs, batch_size, seed, sizes).items()}
-    if model.targets:
-        rng = np.random.default_rng([seed, batch_size, 1])
-        arrays["targets"] = model.targets.sample((batch_size, *model.targets.sizes(sizes)), rng)
-    return arrays
 
 
 def divided(model: Model, framework: str, returned: Any) -> tuple[Any, Any]:

@@ -8,7 +8,6 @@ algorithms (Winograd).
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +27,7 @@ BANDS: Mapping[str, tuple[float, float]] = {
 Array = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Operands:
+class Operands(NamedTuple):
     """The operands of the probe, in float32.
 
     Attributes:

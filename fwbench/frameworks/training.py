@@ -1,6 +1,7 @@
 """The parts of training steps that all frameworks share: targets, optimizers' constants, learning-rate schedule."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,3 +57,14 @@ def targets(workload: Workload, model: Model, output: tuple[int, ...]) -> NDArra
     if model.loss == "mse":
         return rng.standard_normal(output, dtype=np.float32)
     return None
+
+
+def step_targets(workload: Workload, model: Model, sample: Callable[[], tuple[int, ...]]) -> NDArray[Any] | None:
+    """The targets of a training step, as `targets` draws them.
+
+    Args:
+        sample: finds the shape of the output for a sample; called only if nothing else tells the targets' shape.
+    """
+    # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
+    known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
+    return targets(workload, model, (workload.batch_size, *((model.classes,) if known else sample())))

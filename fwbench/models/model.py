@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -105,19 +105,11 @@ class Model:
     ) -> None:
         self.name = name
         # One network in each framework; and all of them, by name, if there are several.
-        self.networks = {
-            framework: given if isinstance(given, str) else next(iter(given.values()), "")
-            for framework, given in networks.items()
-        }
+        self.networks = {framework: _first(given) for framework, given in networks.items()}
         self.variants = {framework: dict(given) for framework, given in networks.items() if not isinstance(given, str)}
         # A single input has no name.
         self.inputs: dict[str, Input] = {"": inputs} if isinstance(inputs, Input) else dict(inputs)
-        self.axes: dict[str, int | tuple[Size, ...]] = {
-            axis: values
-            if isinstance(values, int)
-            else tuple(tuple(value) if isinstance(value, Sequence) else value for value in values)
-            for axis, values in axes.items()
-        }
+        self.axes: dict[str, int | tuple[Size, ...]] = {axis: _tuples(values) for axis, values in axes.items()}
         self.output: str | int | dict[str, str | int] | None = dict(output) if isinstance(output, Mapping) else output
         self.loss: str | dict[str, str] = loss if isinstance(loss, str) else dict(loss)
         self.targets = targets
@@ -137,9 +129,7 @@ class Model:
         self.state = dict(state)
         self.train_step = dict(train_step)
         self.train_state = dict(train_state)
-        self.buckets: tuple[int, ...] | dict[str, tuple[int, ...]] = (
-            {name: tuple(sizes) for name, sizes in buckets.items()} if isinstance(buckets, Mapping) else tuple(buckets)
-        )
+        self.buckets: tuple[int, ...] | dict[str, tuple[int, ...]] = _tuples(buckets)
         try:
             self._check()
         except ValueError as error:
@@ -156,25 +146,23 @@ class Model:
                     raise ValueError(f"{name!r} names a network in {framework}; use letters, digits, _, ., + and -")
         losses = self.loss.values() if isinstance(self.loss, dict) else ()
         steps = (*self.train_step.values(), *self.train_state.values())
-        for path in (*self.paths, *losses, *self.state.values(), *steps):
+        mapping = (self.weights,) if isinstance(self.weights, str) else ()
+        for path in (*self.paths, *losses, *self.state.values(), *steps, *mapping):
             importing.split(path)
-        if isinstance(self.weights, str):
-            importing.split(self.weights)
-        elif self.weights:
-            for pattern in self.weights:
-                try:
-                    re.compile(pattern)
-                except re.error as error:
-                    raise ValueError(f"{pattern!r} in weights is no regular expression ({error})") from None
+        for pattern in self.weights if isinstance(self.weights, dict) else ():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} in weights is no regular expression ({error})") from None
         if isinstance(self.loss, str) and self.loss not in LOSSES:
             raise ValueError(
                 f"unknown loss {self.loss!r}: choose from {', '.join(LOSSES)}, or name a function by framework"
             )
-        places = self.output if isinstance(self.output, dict) else {}
-        for field, keys in (("output", set(places)), ("state", set(self.state)), ("train_step", set(self.train_step))):
-            if unknown := sorted(keys - self.networks.keys()):
+        outputs = self.output if isinstance(self.output, dict) else {}
+        for field, by_framework in (("output", outputs), ("state", self.state), ("train_step", self.train_step)):
+            if unknown := sorted(by_framework.keys() - self.networks.keys()):
                 raise ValueError(f"{field} names {unknown[0]!r}, in which the model has no network")
-        for place in places.values() if isinstance(self.output, dict) else (self.output or 0,):
+        for place in outputs.values() if isinstance(self.output, dict) else [self.output or 0]:
             if isinstance(place, bool) or not isinstance(place, int | str):
                 raise ValueError(f"the output {place!r} is neither an index nor a key or attribute")
         if not self.inputs:
@@ -328,6 +316,18 @@ class Model:
 
     def __repr__(self) -> str:
         return f"fwbench.Model({self.name!r})"
+
+
+def _first(given: str | Mapping[str, str]) -> str:
+    """A framework's only network, or the first of several; empty if there is none."""
+    return given if isinstance(given, str) else next(iter(given.values()), "")
+
+
+def _tuples(given: Any) -> Any:
+    """Sequences as tuples, also those in a mapping or in another sequence."""
+    if isinstance(given, Mapping):
+        return {key: _tuples(value) for key, value in given.items()}
+    return tuple(map(_tuples, given)) if isinstance(given, Iterable) and not isinstance(given, str) else given
 
 
 def _several(value: Any) -> tuple[Any, ...]:

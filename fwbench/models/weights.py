@@ -15,8 +15,8 @@ changes that keep a comparison of two networks from being vacuous:
   variances are drawn around it and means within a tenth of its root, so activations keep their scale through the depth
   (and no subnormal numbers slow a CPU down), whatever the seed.
 
-A proof compares networks at other weights too: at those that the reference's constructor sets (`initial` in each
-framework's `networks.py`), at `draw_unit`'s, and at those of a file (`fwbench.models.checkpoint`).
+A proof compares networks at other weights too: at those that the reference's constructor sets (`initial` of each
+framework's adapter), at `draw_unit`'s, and at those of a file (`fwbench.models.checkpoint`).
 """
 
 import functools

@@ -121,11 +121,8 @@ class TensorFlowSide(Side):
         inputs = self._begin(point)
         with tf.device(self._device):
             loss, output, gradients = self._differentiate(inputs)
-        named = zip(self.network.trained, gradients, strict=True)
-        trained = {name: self.network.canonical(name, gradient.numpy()) for name, gradient in named}
-        # A frozen weight's gradient is zero.
-        rest = {name: np.zeros(shape, self.case.dtype) for name, shape in self.network.frozen.items()}
-        return self._on_host(loss, output), Backward(float(loss), {**rest, **trained})
+        named = self.network.gradients(gradient.numpy() for gradient in gradients)
+        return self._on_host(loss, output), Backward(float(loss), named)
 
     def _on_host(self, loss: Any, output: Any) -> Forward:
         return Forward(output.numpy(), float(loss), self.network.statistics())

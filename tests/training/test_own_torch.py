@@ -429,20 +429,9 @@ def test_a_fault_of_the_compiler_is_not_taken_for_the_networks(monkeypatch):
         assert eager
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda weights: weights.pop("fc.bias"), "there is no weight 'fc.bias'"),
-        (lambda weights: weights.update(extra=np.ones(3)), "there is a weight 'extra'"),
-        (lambda weights: weights.update({"fc.bias": np.ones(4)}), r"'fc.bias' has the shape \(4,\), and \(3,\)"),
-    ],
-)
-def test_weights_that_do_not_fit_are_named(change, sentence):
-    module = network(TRAINED[6], {})
-    weights = {"fc.weight": np.ones((3, 8)), "fc.bias": np.ones(3)}
-    change(weights)
-    with pytest.raises(ModelError, match=sentence):
-        load_weights(module, weights)
+def test_weights_that_do_not_fit_are_named():
+    with pytest.raises(ModelError, match=r"do not fit the network in PyTorch: 'fc.bias' \(3,\) is missing$"):
+        load_weights(network(TRAINED[6], {}), {"fc.weight": np.ones((3, 8))})
 
 
 @pytest.mark.parametrize("row", [TRAINED[2], TRAINED[3]], ids=["swin", "bert"])

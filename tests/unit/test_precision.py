@@ -1,4 +1,3 @@
-import dataclasses
 from functools import partial
 
 import numpy as np
@@ -28,9 +27,9 @@ def products(given, shorten=lambda array: array):
 def test_each_arithmetic_is_told_by_its_error(arithmetic, bits, shorten):
     given = operands()
     if bits == 52:
-        shortened = Operands(*(array.astype(np.float64) for array in dataclasses.astuple(given)))
+        shortened = Operands(*(array.astype(np.float64) for array in given))
     else:
-        shortened = given if bits == 23 else Operands(*(shorten(a, bits) for a in dataclasses.astuple(given)))
+        shortened = given if bits == 23 else Operands(*(shorten(a, bits) for a in given))
     found = products(shortened, partial(shorten, bits=bits) if bits < 23 else lambda array: array)
     if arithmetic == "bf16":
         found = Products(*(round_mantissa(product, bits) for product in found))
@@ -58,13 +57,13 @@ def test_attention_in_tf32_is_no_attention_in_ieee_float32(rounded):
     factors = {name: round_mantissa(getattr(given, name), 10) for name in rounded if name != "weights"}
     weights = partial(round_mantissa, bits=10) if "weights" in rounded else lambda array: array
     with pytest.raises(ArithmeticError, match="fp32 was asked for, but the attention runs in tf32"):
-        check("fp32", given, products(dataclasses.replace(given, **factors), weights))
+        check("fp32", given, products(given._replace(**factors), weights))
 
 
 def test_attention_may_be_more_exact_than_what_was_asked_for():
     """As PyTorch's is on an H200 where TF32 is allowed, with an error of 5.6e-7."""
     given = operands()
-    tf32 = products(Operands(*(round_mantissa(array, 10) for array in dataclasses.astuple(given))))
+    tf32 = products(Operands(*(round_mantissa(array, 10) for array in given)))
     exact = reference(given).attention
     attention = exact * (1 + 5.6e-7 * np.random.default_rng(0).choice([-1, 1], exact.shape))
     result = check("tf32", given, tf32._replace(attention=attention))

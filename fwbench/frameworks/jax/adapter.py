@@ -1,6 +1,5 @@
 """The JAX lane."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,19 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks import own_steps
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
+from fwbench.frameworks.definitions import lacking
 from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.mixed import MixedForward
-from fwbench.frameworks.jax.networks import initial, network
+from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.own_step import OwnStep
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward, OfModule, precision
 from fwbench.frameworks.jax.stateful import Stateful
 from fwbench.frameworks.jax.training import TrainStep
 from fwbench.frameworks.precision import Operands, Products
-from fwbench.frameworks.training import HORIZON, classifies
-from fwbench.models import Model, stateful
+from fwbench.frameworks.training import HORIZON
+from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import STATEFUL, TRAINING, Workload
 
@@ -52,20 +51,10 @@ class Jax(Framework):
         if workload.device == "cpu" and not workload.target:
             # This comes before anything asks JAX for its devices.
             plugins.leave_out()
-        if "jax" not in model.networks:
-            return f"{model.name} names no network in JAX"
-        if workload.mode not in (*_FORWARD, *TRAINING):
-            return f"the JAX lane has no mode {workload.mode!r}"
-        if reason := stateful.lacking(model, workload, "jax"):
+        if reason := lacking(model, workload, "jax", "JAX", (*_FORWARD, *TRAINING)):
             return reason
         if workload.call == "module" and (workload.mode != "inference" or workload.devices > 1 or workload.target):
             return "call=module is measured in inference, on one device"
-        if reason := own_steps.lacking(model, workload, "jax"):
-            return reason
-        if workload.mode == "fit" and not classifies(model):
-            return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
-        if workload.mode in TRAINING and isinstance(model.loss, dict) and "jax" not in model.loss:
-            return f"{model.name} names no loss in JAX"
         if workload.mode in TRAINING:
             leaves = network(model, model.sizes(workload.axes)).leaves
             if not any(leaf.kind == "parameter" for leaf in leaves):
@@ -84,7 +73,7 @@ class Jax(Framework):
         return network(model, sizes).shapes
 
     def initial(self, model: Model, sizes: Mapping[str, int], seed: int) -> Weights:
-        return initial(model, sizes, seed)
+        return network(model, sizes).initial(seed)
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.call == "module":
@@ -117,7 +106,7 @@ class Jax(Framework):
         ) -> list[jax.Array]:
             return [left @ right, _convolve(images, kernel), _attend(*attended)]
 
-        arrays = products(*_placed(workload, *dataclasses.astuple(operands)))
+        arrays = products(*_placed(workload, *operands))
         return Products(*(np.asarray(array, dtype=np.float64) for array in arrays))
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:

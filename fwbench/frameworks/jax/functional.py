@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.frameworks.definitions import check_weights
 from fwbench.frameworks.faults import faults
-from fwbench.frameworks.jax.layout import Leaf, check, layout
+from fwbench.frameworks.jax.layout import Leaf, described
+from fwbench.frameworks.layouts import layout
 from fwbench.models import Model
 from fwbench.models.outputs import select
 from fwbench.models.weights import Weights
@@ -33,7 +35,7 @@ class Network(ABC):
     def __init__(self, model: Model, leaves: Sequence[Leaf]) -> None:
         self.model = model
         self.leaves = tuple(leaves)
-        self._layout = layout(model, [leaf for leaf in leaves if leaf.is_weight])
+        self._layout = layout(model, "jax", "JAX", described([leaf for leaf in leaves if leaf.is_weight]))
         self.shapes = self._layout.shapes
 
     def load(self, weights: Mapping[str, Any]) -> list[Any]:
@@ -42,7 +44,7 @@ class Network(ABC):
         Raises:
             ModelError: a weight is missing, unknown or of another shape.
         """
-        check(self.model, self.shapes, {name: array.shape for name, array in weights.items()})
+        check_weights(f"{self.model.name}'s network in JAX", self.shapes, weights)
         own, others = self._layout.own(weights), iter(self._others())
         return [next(own) if leaf.is_weight else next(others) for leaf in self.leaves]
 

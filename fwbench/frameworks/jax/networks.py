@@ -9,12 +9,12 @@ from typing import Any
 import jax
 from flax import nnx
 
+from fwbench.frameworks.definitions import check_function, takes_inputs
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.kinds import Equinox, Function, Haiku, Linen, Nnx, Pair
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, arguments, load, parameters
-from fwbench.models.weights import Weights
 
 _KINDS = (
     "a module of Flax NNX, Flax Linen or Equinox, a transformed function of Haiku, an object with init and apply, or a "
@@ -34,11 +34,6 @@ def network(model: Model, sizes: Mapping[str, int]) -> Network:
     return _network(model, tuple(sizes.items()))
 
 
-def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
-    """The weights as the network's own constructor draws them: see `fwbench.frameworks.contract.Framework.initial`."""
-    return network(model, sizes).initial(seed)
-
-
 @functools.cache
 def _network(model: Model, sizes: tuple[tuple[str, int], ...]) -> Network:
     """The network, cached, as Flax takes most of a second to build a large one."""
@@ -48,10 +43,11 @@ def _network(model: Model, sizes: tuple[tuple[str, int], ...]) -> Network:
         return _built(model, dict(sizes), lambda seed=0: definition)
     if not callable(definition):
         raise ModelError(f"{path!r} is an object of type {type(definition).__name__} instead of {_KINDS}")
-    given = arguments(definition, dict(sizes))
-    if _takes_inputs(definition, model, given):
+    given, known = arguments(definition, dict(sizes)), parameters(definition) or {}
+    hidden = inspect.Parameter.VAR_POSITIONAL in {parameter.kind for parameter in known.values()}
+    # A function that hides its parameters, such as a wrapper, takes inputs.
+    if takes_inputs(model, "jax", definition, given, ("rngs", "key")) or (hidden and not inspect.isclass(definition)):
         return Function(model, functools.partial(definition, **given))
-    known = parameters(definition) or {}
 
     def build(seed: int = 0) -> Any:
         random: dict[str, Any] = {}
@@ -98,35 +94,8 @@ def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) ->
         return Haiku(model, built, sizes)
     if pair := _pair(built):
         return Pair(model, *pair, sizes)
-    if callable(built) and not inspect.isclass(built):
-        return Function(model, built)
-    raise ModelError(f"{path!r} returned an object of type {type(built).__name__} instead of {_KINDS}")
-
-
-def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """True if a path names a function of the model's inputs, False if it names a builder of its network."""
-    if inspect.isclass(definition):
-        return False
-    known = parameters(definition)
-    if known is None:
-        return True
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [
-        name
-        for name, parameter in known.items()
-        if parameter.default is parameter.empty and parameter.kind not in several and name not in given
-    ]
-    if not set(required) - {"rngs", "key"}:
-        # A function that hides its parameters, such as a wrapper, takes inputs.
-        return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in known.values())
-    if len(required) == 1 if "" in model.inputs else set(required) <= set(model.inputs):
-        return True
-    inputs = ", ".join(filter(None, model.inputs))
-    raise ModelError(
-        f"{model.networks['jax']!r} has the parameters {', '.join(known)}: a builder of {model.name}'s network "
-        f"requires none but its axes ({', '.join(model.axes) or 'it has none'}), rngs and key, and a function in its "
-        f"place takes {f'its inputs ({inputs})' if inputs else 'its one input'}"
-    )
+    check_function(path, built, _KINDS)
+    return Function(model, built)
 
 
 def _pair(definition: Any) -> tuple[Callable[..., Any], Callable[..., Any]] | None:

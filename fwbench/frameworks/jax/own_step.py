@@ -15,6 +15,7 @@ from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.program import Compiled, Leaves, cast
 from fwbench.frameworks.own_steps import FILLERS, Arithmetic, Names
+from fwbench.frameworks.training import targets
 from fwbench.models import Model
 from fwbench.models.importing import ModelError
 from fwbench.models.weights import Weights
@@ -27,10 +28,10 @@ class OwnStep(Compiled):
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
         super().__init__(workload, model, weights, jnp.float64 if workload.precision == "fp64" else jnp.float32)
         self.make_state, self.user_step = own_steps.functions(model, "jax")
-        arrays = own_steps.batch(model, workload.batch_size, workload.seed, model.sizes(workload.axes))
         self.inputs = {name or "inputs": array for name, array in self.inputs.items()}
-        if "targets" in arrays:
-            self.inputs["targets"] = jax.device_put(cast(arrays["targets"], self.dtype), self.device)
+        if model.targets:
+            wanted: Any = targets(workload, model, ())
+            self.inputs["targets"] = jax.device_put(cast(wanted, self.dtype), self.device)
         self.settings |= {"train_step": model.train_step["jax"], "state": "donated"}
         self.own_names = list(own_names(self.network, self.leaves))
         self._begin(self.leaves)

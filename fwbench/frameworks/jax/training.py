@@ -14,7 +14,7 @@ from fwbench.frameworks.contract import Ranks, Scores, Trainer
 from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, cast
 from fwbench.frameworks.losses import Loss, loss_of
-from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
+from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, learning_rate, step_targets
 from fwbench.models import Model
 from fwbench.models.weights import Lazy, Weights, is_statistic
 from fwbench.record.workload import Workload
@@ -64,9 +64,7 @@ class TrainStep(Compiled, Trainer):
         memory = jax.jit(self.optimizer.init)(parameters)
         self.moment = FIRST_MOMENT[workload.optimizer]
         self._begin(parameters, rest, memory, np.int32(0))
-        # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
-        known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
-        wanted = targets(workload, model, (workload.batch_size, model.classes) if known else self._output_shape())
+        wanted = step_targets(workload, model, self._output_shape)
         del self.leaves
         self.targets: tuple[jax.Array, ...] = () if wanted is None else (self._wanted(wanted),)
         self.function = jax.jit(self.devices.spread(self._step, "same"), donate_argnums=0)
@@ -148,10 +146,10 @@ class TrainStep(Compiled, Trainer):
         return self._placed(dict.fromkeys(self.network.model.inputs, images))
 
     def _output_shape(self) -> tuple[int, ...]:
-        """The shape of the network's output, from a trace that is then dropped: the timed trace must begin cold."""
+        """The shape of the output for a sample, from a trace that is then dropped: the timed trace must begin cold."""
         output = jax.eval_shape(lambda leaves, inputs: self.network.apply(leaves, inputs)[0], self.leaves, self.inputs)
         jax.clear_caches()
-        return tuple(output.shape)
+        return tuple(output.shape[1:])
 
     def _begin(self, parameters: Leaves, rest: Leaves, memory: Any, number: Any) -> None:
         """Set the state: parameters, other state of the network, the optimizer's, and the number of steps made."""

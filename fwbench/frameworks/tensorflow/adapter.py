@@ -1,6 +1,5 @@
 """The TensorFlow lanes: `tensorflow` (`tf.function`) and `tensorflow-xla` (compiled by XLA)."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
+from fwbench.frameworks.definitions import lacking
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.tensorflow import parallel
 from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.networks import Network, initial
+from fwbench.frameworks.tensorflow.networks import Network
 from fwbench.frameworks.tensorflow.program import CPU, DTYPE, Forward, device_of
 from fwbench.frameworks.tensorflow.training import TrainStep
-from fwbench.frameworks.training import HORIZON, classifies
+from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import TRAINING, Workload
@@ -49,18 +49,12 @@ class TensorFlow(Framework):
         self.replicas = parallel.Replicas(ranks)
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
-        if "tensorflow" not in model.networks:
-            return f"{model.name} names no network in TensorFlow"
-        if workload.mode not in ("inference", *TRAINING):
-            return f"the TensorFlow lanes have no mode {workload.mode!r}"
-        if workload.mode in TRAINING and model.train_step:
+        if workload.mode in TRAINING and model.train_step and "tensorflow" in model.networks:
             return f"the TensorFlow lanes take no training step of a model's own, and {model.name} has one"
+        if reason := lacking(model, workload, "tensorflow", "TensorFlow", ("inference", *TRAINING)):
+            return reason
         if workload.target:
             return "TensorFlow cannot compile for a GPU that is not here"
-        if workload.mode == "fit" and not classifies(model):
-            return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
-        if workload.mode in TRAINING and isinstance(model.loss, dict) and "tensorflow" not in model.loss:
-            return f"{model.name} names no loss in TensorFlow"
         if workload.device == "gpu" and self.ranks and len(parallel.gpus()) <= self.ranks.local:
             return f"TensorFlow sees {len(parallel.gpus())} GPUs on this host, and one is needed for each rank"
         if workload.device == "gpu" and not parallel.gpus():
@@ -74,7 +68,7 @@ class TensorFlow(Framework):
             details = tf.config.experimental.get_device_details(parallel.gpus()[0]) if workload.device == "gpu" else {}
             if not details or details.get("compute_capability", (8, 0)) < (8, 0):
                 return f"{details.get('device_name', 'a CPU')} has no TF32 arithmetic: ask for fp32 or bf16"
-        if workload.mode in TRAINING and not Network(model, model.sizes(workload.axes)).trained:
+        if workload.mode in TRAINING and not Network(model, model.sizes(workload.axes)).parameters:
             return f"{model.name} has no weights to train"
         return None
 
@@ -82,7 +76,7 @@ class TensorFlow(Framework):
         return Network(model, sizes).shapes
 
     def initial(self, model: Model, sizes: Mapping[str, int], seed: int) -> Weights:
-        return initial(model, sizes, seed)
+        return Network(model, sizes, seed=seed).export()
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.mode == "inference":
@@ -102,9 +96,9 @@ class TensorFlow(Framework):
             return [tf.matmul(left, right), tf.nn.conv2d(images, kernel, 1, "SAME"), mixed]
 
         call = tf.function(products, autograph=False, jit_compile=_compiled(workload))
-        taken = dataclasses.replace(operands, kernel=operands.kernel.transpose(2, 3, 1, 0))
+        taken = operands._replace(kernel=operands.kernel.transpose(2, 3, 1, 0))
         with tf.device(device_of(workload)):
-            given = [tf.cast(array, DTYPE[workload.precision]) for array in dataclasses.astuple(taken)]
+            given = [tf.cast(array, DTYPE[workload.precision]) for array in taken]
             return Products(*(tf.cast(product, tf.float64).numpy() for product in call(*given)))
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:

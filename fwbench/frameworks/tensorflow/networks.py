@@ -4,36 +4,32 @@ This module needs no TensorFlow, as a lane may run Keras on another backend. All
 TensorFlow's backend: they import `imported` before this module.
 """
 
-import inspect
-import re
+import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.frameworks.definitions import check_function, check_weights, takes_inputs
 from fwbench.frameworks.faults import faults
-from fwbench.frameworks.tensorflow.mapping import Rearranged, Transposed, by_function
+from fwbench.frameworks.layouts import Own, layout, outputs_first
 from fwbench.models import Model
-from fwbench.models.importing import ModelError, arguments, load, parameters
+from fwbench.models.importing import ModelError, arguments, load
 from fwbench.models.outputs import select
-from fwbench.models.weights import Shape, Weights
+from fwbench.models.weights import Weights, is_statistic
 
 # Canonical names by Keras's.
 _RENAMED = {
     **{"kernel": "weight", "depthwise_kernel": "weight", "gamma": "weight", "embeddings": "weight", "beta": "bias"},
     **{"moving_mean": "running_mean", "moving_variance": "running_var"},
 }
-_STATISTICS = ("running_mean", "running_var")
-# PyTorch's order of a kernel's axes: outputs and inputs before the window.
-_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
+# PyTorch's order of the axes of a depthwise kernel: channels and features before the window.
 _DEPTHWISE = (2, 3, 0, 1)
 
 Tensor = Any  # a tensor of the backend
-
-_KINDS = "a Keras layer or model, or a function of the inputs"
 
 
 class Network:
@@ -43,7 +39,6 @@ class Network:
         model: the model to which it belongs.
         module: a Keras layer; or a function of the inputs, which has no weights.
         shapes: canonical shape of every weight, by canonical name.
-        trained: names of the weights that training changes by their gradients.
     """
 
     def __init__(self, model: Model, sizes: Mapping[str, int], policy: str = "float32", seed: int = 0) -> None:
@@ -63,25 +58,23 @@ class Network:
         for number, layer in enumerate(self.layers()):
             if isinstance(layer, _own("Dropout")):
                 layer.number = number
-        self._variables: dict[str, tuple[Any, Transposed | Rearranged]] = {}
+        named: list[Any] = []
         if isinstance(self.module, keras.layers.Layer):
             if not all(layer.built for layer in self.layers()):
                 self._call_once(sizes)
-            self._name(self.module)
-        self.shapes: dict[str, Shape] = {name: placement.shape for name, (_, placement) in self._variables.items()}
+            named = [one for one in _named(self.module) if keras.backend.is_float_dtype(one[1].dtype)]
+        self._variables = [variable for _, variable, _ in named]
+        self._layout = layout(model, "tensorflow", "TensorFlow", [_described(*one) for one in named])
+        self.shapes = self._layout.shapes
         trained = {id(variable) for variable in getattr(self.module, "trainable_weights", ())}
-        self.trained = [name for name, (variable, _) in self._variables.items() if id(variable) in trained]
+        self._trained = [variable for variable in self._variables if id(variable) in trained]
+        names = zip(self._variables, self._layout.names, strict=True)
+        self._running = [variable for variable, canonical in names if any(map(is_statistic, canonical))]
 
     @property
     def parameters(self) -> list[Any]:
-        """The backend's variables of the trained weights, in the order of `trained`."""
-        return [self._variables[name][0].value for name in self.trained]
-
-    @property
-    def frozen(self) -> dict[str, Shape]:
-        """Weights that are neither trained nor statistics."""
-        rest = self.shapes.keys() - set(self.trained)
-        return {name: self.shapes[name] for name in rest if not name.endswith(_STATISTICS)}
+        """The backend's variables of the weights that training changes by their gradients."""
+        return [variable.value for variable in self._trained]
 
     @property
     def held(self) -> list[Any]:
@@ -94,40 +87,38 @@ class Network:
         Raises:
             ModelError: a weight is missing, unknown or of another shape.
         """
-        for name in sorted(self.shapes.keys() | weights.keys()):
-            if name not in weights:
-                raise ModelError(f"there is no weight {name!r}, which the network in TensorFlow has")
-            if name not in self.shapes:
-                raise ModelError(f"there is a weight {name!r}, which the network in TensorFlow does not have")
-            if weights[name].shape != self.shapes[name]:
-                raise ModelError(
-                    f"the weight {name!r} has the shape {weights[name].shape}, and {self.shapes[name]} in TensorFlow's "
-                    "network"
-                )
-        for name, (variable, placement) in self._variables.items():
-            variable.assign(placement.variable(weights[name]))
+        check_weights(f"{self.model.name}'s network in TensorFlow", self.shapes, weights)
+        for variable, array in zip(self._variables, self._layout.own(weights), strict=True):
+            variable.assign(array)
 
-    def canonical(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        """Turn an array in the layout of a weight's variable, such as a gradient, into the canonical layout."""
-        return self._variables[name][1].weight(array)
+    def gradients(self, own: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The gradients of `parameters` in canonical form, and zeros for frozen weights."""
+        arrays = self._with_zeros(self._trained, own)
+        return {name: array for name, array in arrays.items() if not is_statistic(name)}
 
     def export(self) -> Weights:
         """The weights in canonical form on the host: float32, or float64 if the network has that."""
-        arrays = {name: variable.numpy() for name, (variable, _) in self._variables.items()}
+        arrays = self._layout.canonical([variable.numpy() for variable in self._variables])
         return {
-            name: self.canonical(name, array if array.dtype == np.float64 else array.astype(np.float32))
+            name: np.asarray(array, array.dtype if array.dtype == np.float64 else np.float32, order="C")
             for name, array in arrays.items()
         }
 
     def statistics(self) -> dict[str, NDArray[Any]]:
         """The running statistics by their canonical names, in the network's number format."""
-        variables = ((name, variable) for name, (variable, _) in self._variables.items())
-        return {name: variable.numpy() for name, variable in variables if name.endswith(_STATISTICS)}
+        arrays = self._with_zeros(self._running, [variable.numpy() for variable in self._running])
+        return {name: array for name, array in arrays.items() if is_statistic(name)}
+
+    def _with_zeros(self, variables: Iterable[Any], own: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The arrays of these variables, and zeros for all others, in canonical form."""
+        given = dict(zip(map(id, variables), own, strict=True))
+        zero = np.float32(0)
+        return self._layout.canonical([given.get(id(one), np.broadcast_to(zero, one.shape)) for one in self._variables])
 
     @property
     def running(self) -> list[Any]:
         """The backend's variables of the running statistics."""
-        return [variable.value for name, (variable, _) in self._variables.items() if name.endswith(_STATISTICS)]
+        return [variable.value for variable in self._running]
 
     def place(self, inputs: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, Tensor]:
         """A batch of inputs on the device; whole numbers keep their type.
@@ -154,10 +145,10 @@ class Network:
 
     def parts(self) -> Iterator[tuple[str, Any, frozenset[str]]]:
         """For the network and each layer in it: path, layer, and canonical names of all weights in the layer."""
-        names = {id(variable): name for name, (variable, _) in self._variables.items()}
+        names = {id(variable): names for variable, names in zip(self._variables, self._layout.names, strict=True)}
         for path, layer in _paths(self.module):
             weights = getattr(layer, "weights", ())
-            yield path, layer, frozenset(names[id(variable)] for variable in weights if id(variable) in names)
+            yield path, layer, frozenset[str]().union(*(names.get(id(variable), ()) for variable in weights))
 
     def returned(self, inputs: Mapping[str, Tensor], *, train: bool = False) -> Any:
         """Call the network; return its value.
@@ -200,31 +191,6 @@ class Network:
         given = self.model.inputs.items()
         self.returned({name: keras.KerasTensor((2, *one.sizes(sizes)), one.dtype) for name, one in given})
 
-    def _name(self, module: Any) -> None:
-        patterns = self.model.weights if self.model.reference != "tensorflow" else None
-        named = [one for one in _named(module) if keras.backend.is_float_dtype(one[1].dtype)]
-        if isinstance(patterns, str):
-            variables = {path: variable for path, variable, _ in named}
-            made = by_function(patterns, {path: tuple(variable.shape) for path, variable in variables.items()})
-            self._variables = {name: (variables[path], placement) for name, (path, placement) in made.items()}
-            return
-        for path, variable, depthwise in named:
-            layer, dot, leaf = path.rpartition(".")
-            name = f"{layer}{dot}{_RENAMED.get(leaf, leaf)}"
-            for pattern, replacement in (patterns or {}).items():
-                name = re.sub(pattern, replacement, name)
-            if name in self._variables:
-                raise ModelError(f"{self.model.name} names two weights of its network in TensorFlow {name!r}")
-            axes = tuple(range(len(variable.shape)))
-            if leaf.endswith("kernel") and len(axes) > 1:
-                axes = _DEPTHWISE if depthwise else _AXES[len(axes)]
-            self._variables[name] = variable, Transposed(tuple(variable.shape[axis] for axis in axes), axes)
-
-
-def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
-    """The weights as the network's own constructor draws them: see `fwbench.frameworks.contract.Framework.initial`."""
-    return Network(model, sizes, seed=seed).export()
-
 
 def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> Any:
     """A Keras layer whose canonical weights are yet to be loaded, or a function of the inputs."""
@@ -234,9 +200,9 @@ def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> An
         raise ModelError(
             f"{path!r} is an object of type {type(definition).__name__}: name a class, a factory or a function"
         )
-    given = arguments(definition, sizes)
-    if _takes_inputs(definition, model, given):
-        return _Function(definition, given)
+    call = functools.partial(definition, **arguments(definition, sizes))
+    if takes_inputs(model, "tensorflow", definition, sizes):
+        return call
     before = keras.config.dtype_policy()
     # Keras numbers layers without a name from the start of a session.
     keras.backend.clear_session(free_memory=False)
@@ -245,48 +211,14 @@ def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> An
         with faults(repr(path)):
             # Random values are the same in every process.
             keras.utils.set_random_seed(seed)
-            built = definition(**given)
+            built = call()
     finally:
         keras.config.set_dtype_policy(before)
     if isinstance(built, keras.layers.Layer):
         return built
-    if callable(built) and not inspect.isclass(built):
-        return _Function(built, {})
-    what = f"the class {built.__name__}" if inspect.isclass(built) else f"an object of type {type(built).__name__}"
-    raise ModelError(f"{path!r} returned {what} instead of {_KINDS}")
-
-
-class _Function:
-    """A plain function of the inputs."""
-
-    def __init__(self, function: Callable[..., Any], sizes: Mapping[str, int]) -> None:
-        self._function, self._sizes = function, sizes
-
-    def __call__(self, *inputs: Tensor, **named: Tensor) -> Any:
-        return self._function(*inputs, **named, **self._sizes)
-
-
-def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """True if a path names a function of the model's inputs, False if it names a builder of its network."""
-    known = parameters(definition)
-    if inspect.isclass(definition) or known is None:
-        return not inspect.isclass(definition)
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [
-        name
-        for name, parameter in known.items()
-        if parameter.default is parameter.empty and parameter.kind not in several and name not in given
-    ]
-    if not required:
-        return False
-    if len(required) == 1 if "" in model.inputs else set(required) <= set(model.inputs):
-        return True
-    inputs = ", ".join(filter(None, model.inputs))
-    raise ModelError(
-        f"{model.networks['tensorflow']!r} has the parameters {', '.join(known)}: a builder of {model.name}'s network "
-        f"requires none but its axes ({', '.join(model.axes) or 'it has none'}), and a function in its place takes "
-        f"{f'its inputs ({inputs})' if inputs else 'its one input'}"
-    )
+    check_function(path, built, "a Keras layer or model, or a function of the inputs")
+    # Not the function itself, which may have attributes such as a layer has.
+    return functools.partial(built)
 
 
 def _is_functional(module: Any) -> bool:
@@ -333,6 +265,16 @@ def _named(layer: Any, path: str = "", seen: set[int] | None = None) -> Iterator
             yield _joined(path, own), variable, depthwise
     for name, child in children:
         yield from _named(child, _joined(path, name), seen)
+
+
+def _described(path: str, variable: Any, depthwise: bool) -> Own:
+    """A weight under its canonical name, and the order of its axes."""
+    layer, dot, leaf = path.rpartition(".")
+    shape = tuple(variable.shape)
+    axes = tuple(range(len(shape)))
+    if leaf.endswith("kernel") and len(axes) > 1:
+        axes = _DEPTHWISE if depthwise else outputs_first(axes)
+    return Own(path, f"{layer}{dot}{_RENAMED.get(leaf, leaf)}", shape, axes)
 
 
 def _paths(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from fwbench.frameworks.tensorflow.layers import Tensor, training
 from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd, cosine
 from fwbench.frameworks.tensorflow.parallel import Replicas
 from fwbench.frameworks.tensorflow.program import Traced
-from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
+from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, learning_rate, step_targets
 from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.workload import Workload
@@ -60,10 +60,7 @@ class TrainStep(Traced, Trainer):
             self.steps = tf.Variable(0, trainable=False, dtype=tf.int64)
             # The sum of `steps` and `draw` seeds random layers in a step.
             self.draw = tf.Variable(0, trainable=False, dtype=tf.int64)
-            # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
-            known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
-            shape = (model.classes,) if known else self._output_shape()
-            wanted = targets(workload, model, (workload.batch_size, *shape))
+            wanted = step_targets(workload, model, self._output_shape)
             self.targets: tuple[Any, ...] = () if wanted is None else (self._wanted(wanted),)
         self.function = self.traced(self._together(self._step))
         self.evaluate = self.traced(self._totals)
@@ -101,10 +98,8 @@ class TrainStep(Traced, Trainer):
         self._in_step = True
 
     def gradients(self) -> Weights:
-        moments = zip(self.network.trained, self.optimizer.first, strict=True)
-        scale = np.float32(self.moment)
-        frozen = {name: np.zeros(shape, np.float32) for name, shape in self.network.frozen.items()}
-        return frozen | {name: self.network.canonical(name, variable.numpy()) * scale for name, variable in moments}
+        moments, scale = [variable.numpy() for variable in self.optimizer.first], np.float32(self.moment)
+        return {name: moment * scale for name, moment in self.network.gradients(moments).items()}
 
     def relocate(self) -> None:
         super().relocate()

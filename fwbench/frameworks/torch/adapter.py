@@ -1,6 +1,5 @@
 """The PyTorch lanes: `torch` (eager) and the lanes of `torch.compile`, each on its recommended fast path."""
 
-import dataclasses
 import importlib
 import os
 import re
@@ -13,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fwbench.frameworks import own_steps
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
+from fwbench.frameworks.definitions import lacking
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
@@ -25,8 +24,8 @@ from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, dev
 from fwbench.frameworks.torch.stateful import Stateful
 from fwbench.frameworks.torch.training import TrainStep
 from fwbench.frameworks.torch.whole import LANE, WholeStep
-from fwbench.frameworks.training import HORIZON, classifies
-from fwbench.models import Model, stateful
+from fwbench.frameworks.training import HORIZON
+from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import MODES, STATEFUL, TRAINING, Workload
 
@@ -44,18 +43,8 @@ class Torch(Framework):
         parallel.leave()
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
-        if "torch" not in model.networks:
-            return f"{model.name} names no network in PyTorch"
-        if workload.mode not in MODES:
-            return f"the PyTorch lanes have no mode {workload.mode!r}"
-        if reason := stateful.lacking(model, workload, "torch"):
+        if reason := lacking(model, workload, "torch", "PyTorch", MODES):
             return reason
-        if reason := own_steps.lacking(model, workload, "torch"):
-            return reason
-        if workload.mode == "fit" and not classifies(model):
-            return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
-        if workload.mode in TRAINING and isinstance(model.loss, dict) and "torch" not in model.loss:
-            return f"{model.name} names no loss in PyTorch"
         if workload.device == "gpu" and (reason := _no_gpu()):
             return f"this machine has a GPU, but torch {torch.__version__} cannot use it: {reason}"
         if workload.devices > 1 and self.ranks is None:
@@ -115,7 +104,7 @@ class Torch(Framework):
         }
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        device, layout = device_of(workload, self.ranks), memory_format(workload)
+        layout = memory_format(workload)
 
         def products(
             left: Tensor, right: Tensor, images: Tensor, kernel: Tensor, query: Tensor, key: Tensor, value: Tensor
@@ -123,11 +112,9 @@ class Torch(Framework):
             mixed = functional.scaled_dot_product_attention(query, key, value)
             return [left @ right, functional.conv2d(images, kernel, padding=1), mixed]
 
-        mode = compile_mode(workload.runner, device)
+        mode = compile_mode(workload.runner, device_of(workload))
         call = torch.compile(products, mode=mode) if mode else products
-        left, right, images, kernel, *attended = (
-            torch.from_numpy(array).to(device, DTYPE[workload.precision]) for array in dataclasses.astuple(operands)
-        )
+        left, right, images, kernel, *attended = _placed(workload, *operands)
         images = images.permute(0, 3, 1, 2).contiguous(memory_format=layout)
         found = call(left, right, images, kernel.contiguous(memory_format=layout), *attended)
         matmul, convolution, attention = (tensor.double().cpu().numpy() for tensor in found)

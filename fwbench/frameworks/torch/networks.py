@@ -1,7 +1,6 @@
 """The PyTorch module that a model names: its construction, its canonical weights and its calls."""
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from fwbench.frameworks.definitions import check_function, check_weights, takes_inputs
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.torch.deferred import Deferred
 from fwbench.models import Model
@@ -64,17 +64,15 @@ def _built(model: Model, sizes: Mapping[str, int], seed: int) -> torch.nn.Module
             f"{path!r} is an object of type {type(definition).__name__}: name a class, a factory or a function"
         )
     call = functools.partial(definition, **arguments(definition, sizes))
-    if _takes_inputs(definition, model, sizes):
+    if takes_inputs(model, "torch", definition, sizes):
         return Function(call)
     # Random buffers are the same in every process.
     torch.manual_seed(seed)
     with faults(f"{path!r}"):
         built = call()
     if not isinstance(built, torch.nn.Module):
-        if callable(built) and not inspect.isclass(built):
-            return Function(built)
-        what = f"the class {built.__name__}" if inspect.isclass(built) else f"an object of type {type(built).__name__}"
-        raise ModelError(f"{path!r} returned {what} instead of a torch.nn.Module")
+        check_function(path, built, "a torch.nn.Module")
+        return Function(built)
     for name, tensor in (*built.named_parameters(), *built.named_buffers()):
         if is_lazy(tensor):
             raise ModelError(
@@ -83,37 +81,6 @@ def _built(model: Model, sizes: Mapping[str, int], seed: int) -> torch.nn.Module
         if tensor.is_meta:
             raise ModelError(f"{path!r} leaves {name!r} without numbers on the meta device: build it on the CPU")
     return built
-
-
-def _takes_inputs(definition: Callable[..., Any], model: Model, sizes: Mapping[str, int]) -> bool:
-    """True if a path names a function of the model's inputs, False if it names a builder of its network."""
-    try:
-        parameters = inspect.signature(definition).parameters
-    except (TypeError, ValueError):
-        # Functions in C, such as `torch.nn.functional.scaled_dot_product_attention`, do not list their parameters.
-        return not inspect.isclass(definition)
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is parameter.empty and parameter.kind not in variable and name not in sizes
-    ]
-    if not required:
-        return False
-    if not inspect.isclass(definition):
-        if "" in model.inputs:
-            if len(required) == 1 and parameters[required[0]].kind is not inspect.Parameter.KEYWORD_ONLY:
-                return True
-        elif set(required) <= set(model.inputs):
-            takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-            if takes_any or set(model.inputs) <= set(parameters):
-                return True
-    path, inputs = model.networks["torch"], ", ".join(filter(None, model.inputs))
-    wanted = f"its inputs ({inputs})" if inputs else "its one input"
-    raise ModelError(
-        f"{path!r} has the parameters {', '.join(parameters)}: a builder of {model.name}'s network requires none but "
-        f"its axes ({', '.join(sizes) or 'it has none'}), and a function in its place takes {wanted}"
-    )
 
 
 def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
@@ -136,16 +103,7 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, NDArray[Any]]) -
     Raises:
         ModelError: a weight is missing, unknown or of another shape.
     """
-    expected = shapes(module)
-    for name in sorted(expected.keys() | weights.keys()):
-        if name not in weights:
-            raise ModelError(f"there is no weight {name!r}, which the network in PyTorch has")
-        if name not in expected:
-            raise ModelError(f"there is a weight {name!r}, which the network in PyTorch does not have")
-        if weights[name].shape != expected[name]:
-            raise ModelError(
-                f"the weight {name!r} has the shape {weights[name].shape}, and {expected[name]} in PyTorch's network"
-            )
+    check_weights("the network in PyTorch", shapes(module), weights)
     # Not by `to`, which would reduce complex buffers to their real part.
     if any(array.dtype == np.float64 for array in weights.values()):
         module.double()

@@ -16,6 +16,7 @@ from fwbench.frameworks.own_steps import Arithmetic, Names
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.networks import place, shapes, weights_of
 from fwbench.frameworks.torch.program import Placed
+from fwbench.frameworks.training import targets
 from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.workload import Workload
@@ -34,10 +35,10 @@ class OwnStep(Placed):
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
         super().__init__(workload, model, weights, torch.float64 if workload.precision == "fp64" else torch.float32)
         self.make_state, step = own_steps.functions(model, "torch")
-        arrays = own_steps.batch(model, workload.batch_size, workload.seed, model.sizes(workload.axes))
         self.inputs = {name or "inputs": tensor for name, tensor in self.inputs.items()}
-        if "targets" in arrays:
-            self.inputs["targets"] = place(arrays["targets"], self.device, self.dtype)
+        if model.targets:
+            wanted: Any = targets(workload, model, ())
+            self.inputs["targets"] = place(wanted, self.device, self.dtype)
         self.settings["train_step"] = model.train_step["torch"]
         self.seed = workload.seed
         self.call = self._compiled(step)

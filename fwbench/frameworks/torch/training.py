@@ -17,7 +17,7 @@ from fwbench.frameworks.torch.networks import called_with, place, select_output
 from fwbench.frameworks.torch.parallel import apart, averaging, first, summed
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
-from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, cosine, learning_rate, targets
+from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, cosine, learning_rate, step_targets
 from fwbench.models import Model
 from fwbench.models.weights import Lazy, Weights
 from fwbench.record.fingerprint import Fingerprint
@@ -69,10 +69,7 @@ class TrainStep(Placed, Trainer):
             compiled = ", compiled in parts around its communication" if self.compiles else ""
             self.settings["data_parallel"] = f"DistributedDataParallel{compiled}"
         self.criterion = criterion(model)
-        # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
-        known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
-        shape = (model.classes,) if known else self._output_shape()
-        wanted = targets(workload, model, (workload.batch_size, *shape))
+        wanted = step_targets(workload, model, self._output_shape)
         self.targets: tuple[Tensor, ...] = () if wanted is None else (self._wanted(wanted),)
         # Each rank draws its own dropout; the first rank draws that of a single process.
         self.seed = workload.seed + ((ranks.rank if ranks else 0) << 32)

@@ -394,7 +394,7 @@ def test_the_record_says_which_weights_and_which_arithmetic(run, clock):
 
 def test_another_arithmetic_than_the_one_asked_for_is_an_error(run, clock):
     given = operands()
-    rounded = Operands(*(round_mantissa(array, 10) for array in dataclasses.astuple(given)))
+    rounded = Operands(*(round_mantissa(array, 10) for array in given))
     half = Products(reference(given, np.float32).matmul, reference(rounded).convolution)
     measurement, _ = run(FakeFramework(FakeProgram(clock), products=half))
     assert (measurement.failure.kind, measurement.failure.stage) == ("error", "probe")
