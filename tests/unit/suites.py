@@ -3,7 +3,6 @@
 import functools
 import itertools
 import os
-import subprocess
 from types import SimpleNamespace
 
 import cpuinfo
@@ -15,7 +14,7 @@ import fwbench.gates.programs
 import fwbench.gates.saved
 import fwbench.plugin.run  # noqa: F401
 from fwbench.record import journal
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, git
 
 FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-set=patience=0", "--fwbench-minutes=0")
 
@@ -38,13 +37,6 @@ def benchmarks(model="noop", lane="noop", sizes=(1, 2, 3), marks=None, first="")
             + "    fwbench_measure()\n"
         )
     return "\n\n".join(parts)
-
-
-def git(folder, *arguments):
-    """What git prints in a folder."""
-    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
-    command = ["git", *identity, "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def commit(folder, *paths):
