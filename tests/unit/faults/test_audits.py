@@ -80,12 +80,15 @@ MODULES = (
 FOLDERS = ("..", "../x", "a/../../b", "/tmp", "a\0b")
 UNNAMED = ("", "https://example.org/a/1", "https://example.org/a/class")
 NO_TEXTS = ("code = 7", "note = ['a']", "kind = true", "fix = 'x'", "needs = 7", "needs = [7]")
+# Without it the pair would be refused for the name of its repository.
+NAMED = ', module = "theirs"'
 # A module is one name, a folder lies in its repository, and a repository whose name is no module needs one.
 MISTAKES = {
     **{f"module = {module!r}": {"rest": f", module = {quoted(module)}"} for module in MODULES},
-    **{f"folder = {folder!r}": {"rest": f", folder = {quoted(folder)}"} for folder in FOLDERS},
-    **{mistake: {"rest": f", {mistake}"} for mistake in ("module = 7", "folder = ['a']")},
-    **{mistake: {"more": mistake} for mistake in NO_TEXTS},
+    **{f"folder = {folder!r}": {"rest": f"{NAMED}, folder = {quoted(folder)}"} for folder in FOLDERS},
+    "module = 7": {"rest": ", module = 7"},
+    "folder = ['a']": {"rest": f"{NAMED}, folder = ['a']"},
+    **{mistake: {"rest": NAMED, "more": mistake} for mistake in NO_TEXTS},
     **{f"repository = {name!r} without module": {"repository": name} for name in UNNAMED},
 }
 
