@@ -13,6 +13,9 @@ from fwbench.record.lanes import LANES
 from fwbench.record.metrics import METRICS
 from fwbench.suite.studies import STUDIES
 
+# The attributes of a model that are listed.
+_OF_MODEL = ("name", "title", "input_shape", "classes", "parameters", "macs", "source")
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
@@ -29,17 +32,7 @@ def listing() -> dict[str, list[dict[str, Any]]]:
     by_framework = {lane.framework: lane for lane in reversed(lanes)}
     return {
         "models": [
-            {
-                "name": model.name,
-                "title": model.title,
-                "input_shape": list(model.input_shape),
-                "classes": model.classes,
-                "parameters": model.parameters,
-                "macs": model.macs,
-                "source": model.source,
-            }
-            for model in CATALOG.values()
-            if model.parameters
+            {name: getattr(model, name) for name in _OF_MODEL} for model in CATALOG.values() if model.parameters
         ],
         "frameworks": [
             {

@@ -4,7 +4,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from fwbench.errors import UserError
@@ -144,9 +143,4 @@ Writer = Callable[[Path, list[Section], Tell], list[Path]]
 
 def _writers() -> dict[str, Writer]:
     own: dict[str, Writer] = {"html": _html, "markdown": _markdown, "csv": _csv}
-    return own | {name: partial(_added, path) for added in extensions() for name, path in added.formats.items()}
-
-
-def _added(path: str, out: Path, contents: list[Section], tell: Tell) -> list[Path]:
-    paths: list[Path] = resolve(path)(out, contents, tell)
-    return paths
+    return own | {name: resolve(path) for added in extensions() for name, path in added.formats.items()}

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -159,7 +158,7 @@ def _load(wanted: bool, draw: random.Random) -> Iterator[None]:
         yield
     finally:
         for loader in loaders:
-            loader.send_signal(signal.SIGKILL)
+            loader.kill()
             loader.wait()
 
 

@@ -111,11 +111,6 @@ class Gate:
         """The findings so far; None if the gate was given nothing to compare the run with."""
         return None
 
-    def has_found(self, kind: str) -> bool:
-        """True if a finding is of this kind, such as `different` or `inconclusive`."""
-        outcome = self.outcome()
-        return outcome is not None and any(finding.kind == kind for finding in outcome.findings)
-
     def status(self, status: int) -> int:
         """The run's exit status once the tests are over, from the `status` that the tests alone give it."""
         outcome = self.outcome()

@@ -13,6 +13,7 @@ import pytest
 
 from fwbench import text
 from fwbench.compare import duet
+from fwbench.compare.cases import grouped
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet_outcome import AnyComparison, outcome, together
 from fwbench.compare.findings import Outcome
@@ -70,8 +71,8 @@ class DuetGate(Gate):
         self._has_run = False
         self._seconds = 0.0
         self._end = time.monotonic() + 60 * selection.minutes if selection.minutes else math.inf
-        self._fault = ""
-        self._refused = ""
+        # The reason for which the duet came to no end.
+        self._ended = ""
         self._taken: list[tuple[Stage, Workload | PlainTest, Pair]] = []
         self._explained: list[str] = []
         self._keep: Callable[[Mapping[str, Any]], None] = lambda record: None
@@ -132,8 +133,8 @@ class DuetGate(Gate):
 
     def _has_to_run(self, protocol: Protocol, tell: Tell) -> None:
         """Run the duet, unless it has run; fail the test if the duet has failed before."""
-        if self._fault:
-            pytest.fail(f"the duet ended with {self._fault}, as its first test tells", pytrace=False)
+        if self._ended:
+            pytest.fail(f"{self._ended}, as its first test tells", pytrace=False)
         if not self._has_run:
             self._run(protocol, tell)
             self._has_run = True
@@ -176,7 +177,7 @@ class DuetGate(Gate):
         result = outcome(self._title("base"), self._title("head"), [*workloads, *plain], self._seconds)
         shared = together(workloads, self._thresholds["latency"].share)
         notes = [*self._explained, *result.notes, *self._unjudged([*workloads, *plain]), *self._usual()]
-        why = self._refused or (f"the duet ended with {self._fault}" if self._fault else "")
+        why = self._ended
         if not (why or self._asked or self._unrepeatable):
             why = "no test came to its measurement: pytest says above what became of each"
         return dataclasses.replace(
@@ -185,11 +186,9 @@ class DuetGate(Gate):
 
     def _usual(self) -> list[str]:
         """A sentence for each reason why plain tests were measured in the usual way."""
-        by_reason: dict[str, list[str]] = {}
-        for test, why in self._unrepeatable.items():
-            by_reason.setdefault(why, []).append(test.name)
+        by_reason = grouped(self._unrepeatable, self._unrepeatable.__getitem__)
         usual = "measured in the usual way, and not compared"
-        return [f"{usual}: {', '.join(names)}: {why}" for why, names in by_reason.items()]
+        return [f"{usual}: {', '.join(test.name for test in tests)}: {why}" for why, tests in by_reason.items()]
 
     def _unjudged(self, comparisons: Sequence[AnyComparison]) -> list[str]:
         """A sentence on each metric that was asked for in vain, of those that a duet judges only on request."""
@@ -245,11 +244,11 @@ class DuetGate(Gate):
             self._asked = _compared(played)
             raise
         except UserError as error:
-            self._refused = str(error)
-            pytest.exit(self._refused, pytest.ExitCode.USAGE_ERROR)
+            self._ended = str(error)
+            pytest.exit(self._ended, pytest.ExitCode.USAGE_ERROR)
         except Exception as error:
             # The pairs took minutes: the next test must not play them again.
-            self._fault = type(error).__name__
+            self._ended = f"the duet ended with {type(error).__name__}"
             raise
 
     def _play(self, played: duet.Duet[Any], play: duet.Play[Any], tell: Tell) -> None:
@@ -309,21 +308,17 @@ class DuetGate(Gate):
 
     def _told(self, comparison: Comparison[Workload]) -> dict[str, Any]:
         """The benchmark's comparison for its record."""
-
-        def pairs(name: str) -> list[dict[str, Any]]:
-            return [
-                {"differences": pair.differences, "values": pair.values, "seconds": pair.seconds}
-                for pair in getattr(comparison, name)
-            ]
-
+        stages = {
+            stage: [{name: getattr(pair, name) for name in ("differences", "values", "seconds")} for pair in pairs]
+            for stage, pairs in (("screening", comparison.screening), ("confirmation", comparison.confirmation))
+        }
         return {
             "base": self._title("base"),
             "head": self._title("head"),
             "kind": comparison.kind,
             "note": comparison.note,
             "verdicts": {metric: dataclasses.asdict(verdict) for metric, verdict in comparison.verdicts.items()},
-            "screening": pairs("screening"),
-            "confirmation": pairs("confirmation"),
+            **stages,
             "base_versions": comparison.described.get("base", {}).get("versions", {}),
         }
 

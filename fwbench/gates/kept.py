@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fwbench.compare.pair import Pair, Stage
 from fwbench.record import bounds, schema
@@ -20,9 +21,16 @@ class _Sides(msgspec.Struct, Generic[_Of]):
     head: _Of
 
 
+class _Outputs(msgspec.Struct):
+    weights: bounds.Name | UnsetType = UNSET
+    numbers: bounds.Count | UnsetType = UNSET
+    check: bounds.Check | UnsetType = UNSET
+
+
 class _Described(msgspec.Struct):
     settings: dict[str, Any]
     versions: dict[str, str]
+    outputs: _Outputs | UnsetType = UNSET
     program: schema.FINGERPRINT | None = None
     sources: dict[str, str] | None = None
     after_crash: str | None = None
@@ -37,6 +45,7 @@ class _Pair(msgspec.Struct):
     seconds: bounds.Amount
     flags: str = ""
     unfit: list[bounds.Size] = []
+    held: bool = False
 
 
 class _Kept(msgspec.Struct):

@@ -1,7 +1,6 @@
 """Reads the options of gates and the markers of tests; one that cannot be used is a pytest.UsageError, one sentence."""
 
 import dataclasses
-import importlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from fwbench.compare import criteria
 from fwbench.compare.criteria import CRITERIA, Threshold, parse
 from fwbench.compare.findings import Outcome
 from fwbench.errors import UserError, hint
+from fwbench.extensions import resolve
 from fwbench.gates.contract import Gate
 from fwbench.machine import Machine, targets
 from fwbench.models.project import Project
@@ -29,11 +29,11 @@ ALLOW_MISMATCH = "allow-mismatch"
 DIFFERENT, INCONCLUSIVE = KINDS = ("different", "inconclusive")
 MARKER = "fwbench_fail"
 
-# Module and class of each gate, imported only if asked for: statistics load SciPy, which would delay every other run.
+# The class of each gate, imported only if asked for: statistics load SciPy, which would delay every other run.
 _GATES = {
-    "--fwbench-against": ("duet", "DuetGate"),
-    "--fwbench-gate": ("saved", "SavedGate"),
-    "--fwbench-programs-only": ("programs", "ProgramsOnly"),
+    "--fwbench-against": "fwbench.gates.duet:DuetGate",
+    "--fwbench-gate": "fwbench.gates.saved:SavedGate",
+    "--fwbench-programs-only": "fwbench.gates.programs:ProgramsOnly",
 }
 
 # The values of the options that may have one.
@@ -73,8 +73,7 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
         except OSError as error:
             raise pytest.UsageError(f"--fwbench-summary {summary} cannot be written ({error.strerror}).") from None
     refuse_idle(config, asked[0], "gate")
-    module, name = _GATES[asked[0]]
-    gate: Gate = getattr(importlib.import_module(f"fwbench.gates.{module}"), name)(config, selection, machine, project)
+    gate: Gate = resolve(_GATES[asked[0]])(config, selection, machine, project)
     return gate
 
 

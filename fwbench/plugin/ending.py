@@ -35,7 +35,8 @@ def finish(run: pytest.Session, session: Session | None, gate: Gate, unwritten: 
 
     run.exitstatus = gate.status(int(run.exitstatus))
     strict = [kind for kind in KINDS if kind in run.config.getoption("fwbench_fail")]
-    told = any(map(gate.has_found, strict))
+    outcome = gate.outcome()
+    told = outcome is not None and any(finding.kind in strict for finding in outcome.findings)
     lanes = DIFFERENT in strict and differ(cases(measurements))
     if run.exitstatus == pytest.ExitCode.OK and (told or lanes):
         run.exitstatus = pytest.ExitCode.TESTS_FAILED

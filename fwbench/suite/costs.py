@@ -65,10 +65,6 @@ def _start(what: str, device: str) -> float:
 
 @functools.cache
 def _table() -> dict[tuple[str, ...], tuple[float, ...]]:
-    rows = csv.DictReader(files(__package__).joinpath("costs.csv").read_text(encoding="utf-8").splitlines())
-    return {
-        tuple(row[name] for name in ("device", "lane", "model", "mode")): tuple(
-            float(row[name]) for name in ("ready_s", "call_s", "sample_s")
-        )
-        for row in rows
-    }
+    # The last column names the figures' source.
+    _, *rows = csv.reader(files(__package__).joinpath("costs.csv").read_text(encoding="utf-8").splitlines())
+    return {(device, lane, model, mode): tuple(map(float, of)) for device, lane, model, mode, *of, _ in rows}

@@ -1,9 +1,10 @@
 """What plain `pytest --benchmark-only` takes up in a checkout."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.unit.shared import finish
 
 ROOT = Path(__file__).parents[2]
 COLLECT = """
@@ -18,9 +19,7 @@ def test_it_takes_up_the_benchmarks_alone_and_imports_no_framework():
     """The tests of derived lanes need packages that only `make test` installs."""
     # Without what a parallel run of the tests tells its own workers.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(
-        [sys.executable, "-c", COLLECT], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = finish(sys.executable, "-c", COLLECT, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     *items, modules = done.stdout.splitlines()
     assert modules == "[]"

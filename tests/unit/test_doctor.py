@@ -167,10 +167,6 @@ def test_what_holds_the_clocks_down_has_a_remedy_each():
     assert REMEDIES.keys() == set(nvml.THROTTLE_REASONS.values())
 
 
-def test_other_load_is_looked_at_first(tmp_path):
-    assert next(iter(looked(tmp_path))) == "other load"
-
-
 def test_what_the_driver_does_not_tell_is_no_finding(tmp_path):
     found = looked(tmp_path, gpu=gpu()).keys()
     assert {"persistence", "compute mode", "ECC", "GPU clock", "power limit", "throttling"} & found == set()
@@ -289,13 +285,6 @@ def test_a_counter_that_needs_root_says_how_to_open_it_and_another_that_it_is_ab
     assert looked(tmp_path)["energy"].level == "warning"
 
 
-def write(root, files):
-    for path, content in files.items():
-        file = root / "devices/system/cpu" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{content}\n")
-
-
 @pytest.mark.parametrize(
     ("files", "subject", "level"),
     [
@@ -315,7 +304,10 @@ def write(root, files):
     ],
 )
 def test_what_moves_the_clock_of_the_cpus(tmp_path, files, subject, level):
-    write(tmp_path, files)
+    for path, content in files.items():
+        file = tmp_path / "devices/system/cpu" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{content}\n")
     found = looked(tmp_path)[subject]
     assert found.level == level
     if subject == "CPU boost" and level == "warning":

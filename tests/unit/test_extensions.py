@@ -4,7 +4,6 @@ import ast
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 import fwbench
 from tests.unit.recorded import measured, saved, write
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, finish
 
 PACKAGE = Path(fwbench.__file__).parent
 TESTS = Path(__file__).parents[1]
@@ -55,13 +54,7 @@ def core(tmp_path_factory):
 
     def run(*words, cwd=folder):
         variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=cwd,
-            env={**variables, "PYTHONPATH": str(folder)},
-            capture_output=True,
-            text=True,
-        )
+        done = finish(sys.executable, *words, cwd=cwd, env={**variables, "PYTHONPATH": str(folder)})
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

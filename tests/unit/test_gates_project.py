@@ -16,7 +16,7 @@ from fwbench.record.lanes import LANES
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.shared import git
-from tests.unit.suites import FAST, commit, in_process
+from tests.unit.suites import FAST, commit, ended, in_process
 
 NET = """
 class Net:
@@ -98,10 +98,7 @@ class Repository:
 
     def says(self, code, *lines, only="", **options):
         """Compare with HEAD: the exit code, and lines that are said."""
-        result = self.against("HEAD", "-k", only, **options)
-        assert result.ret == code
-        result.stdout.fnmatch_lines(lines)
-        return result
+        return ended(self.against("HEAD", "-k", only, **options), code, *lines)
 
 
 @pytest.fixture
@@ -255,8 +252,7 @@ def test_a_slowdown_in_the_users_code_is_found(make, equal):
         "net", NET.replace("return self", "for _ in range(20_000):\n            self.layer(x)\n        return self")
     )
     result = repository.against("HEAD", "-k", "plain-net", "--fwbench-summary=../summary.md")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["*plain-net-inference-b1 regressed: latency *", "1 benchmark: 1 regressed; *"])
+    ended(result, 1, "*plain-net-inference-b1 regressed: latency *", "1 benchmark: 1 regressed; *")
     summary = (repository.path.parent / "summary.md").read_text()
     assert "**fwbench: 1 benchmark: 1 regressed; " in summary
     assert "1 with a changed program" in summary
@@ -271,14 +267,11 @@ def test_programs_and_records_of_the_users_models_are_baselines_too(make):
     # One process a side tells nothing of times, and a busy machine reaches no limit like these.
     limits = ("--fwbench-fail=latency:1000000%", "--fwbench-fail=throughput:99.99%")
     saved = repository.run("--fwbench-gate", "--benchmark-compare=timed.json", "--fwbench-models=net", *limits, *FAST)
-    assert saved.ret == 0
-    saved.stdout.fnmatch_lines([CHANGED, "1 benchmark: 1 inconclusive; 1 computing *; 1 with a changed program"])
-    told = repository.run("--fwbench-programs-only", "--benchmark-compare=timed.json")
-    assert told.ret == 1
-    told.stdout.fnmatch_lines(
-        [
-            "plain-net-inference-b1: changed: 1 more product*",
-            "plain-old-inference-b1: new: not in the baseline",
-            "2 benchmarks: 1 changed, 1 new",
-        ]
+    ended(saved, 0, CHANGED, "1 benchmark: 1 inconclusive; 1 computing *; 1 with a changed program")
+    ended(
+        repository.run("--fwbench-programs-only", "--benchmark-compare=timed.json"),
+        1,
+        "plain-net-inference-b1: changed: 1 more product*",
+        "plain-old-inference-b1: new: not in the baseline",
+        "2 benchmarks: 1 changed, 1 new",
     )

@@ -10,7 +10,7 @@ from fwbench.plugin.session import Session
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
-from tests.unit.suites import benchmarks, ended, refused, suite
+from tests.unit.suites import benchmarks, ended, suite
 from tests.unit.suites import in_process as run
 
 __all__ = ["suite"]
@@ -192,18 +192,6 @@ def test_what_neither_run_can_tell_is_not_judged(suite, programs):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--benchmark-compare"], "*--benchmark-compare names no baseline, and the newest run may be the one *"),
-        (["--benchmark-autosave"], "*--benchmark-autosave cannot work with --fwbench-programs-only*"),
-        (["--benchmark-compare-fail=min:5%"], "*--benchmark-compare-fail cannot work with*"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_4(programs, arguments, sentence):
-    refused(programs(ALL, *arguments), sentence)
-
-
 @pytest.mark.slow
 def test_a_timed_record_is_a_baseline_too(suite, programs, planted):
     planted.adds = ALL
@@ -237,13 +225,6 @@ def test_a_lane_that_compiles_for_no_other_device_says_so_once(suite):
         0,
         "3 not available here: the lane cannot compile for a device that is not here",
         skipped=3,
-    )
-
-
-def test_a_gpu_that_nobody_can_compile_for_is_one_sentence(suite):
-    refused(
-        run(suite, "--fwbench-programs-only=h10"),
-        "--fwbench-programs-only has no value 'h10': the nearest is 'h100'.",
     )
 
 

@@ -21,11 +21,11 @@ from fwbench.suite.studies import STUDIES
 
 @pytest.fixture
 def chosen(pytester):
-    """The selection that command-line options make on a CPU."""
+    """The selection that command-line options make, by default on a CPU."""
 
-    def choose(*options):
+    def choose(*options, device="cpu"):
         config = pytester.parseconfig("-p", "fwbench.plugin", *options)
-        return select(config, dataclasses.replace(machine(), device="cpu"))
+        return select(config, dataclasses.replace(machine(), device=device))
 
     return choose
 
@@ -44,10 +44,9 @@ def test_no_two_workloads_share_an_id(chosen, options):
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_gpu_has_a_second_at_least_to_raise_its_clocks(pytester, profile):
+def test_a_gpu_has_a_second_at_least_to_raise_its_clocks(chosen, profile):
     def protocol(device, *options):
-        config = pytester.parseconfig("-p", "fwbench.plugin", f"--fwbench-profile={profile}", *options)
-        return select(config, dataclasses.replace(machine(), device=device)).protocol
+        return chosen(f"--fwbench-profile={profile}", *options, device=device).protocol
 
     assert (protocol("gpu").least_warmup_time, protocol("cpu").least_warmup_time) == (1.0, 0.0)
     assert protocol("gpu").warmup_iterations == protocol("cpu").warmup_iterations
@@ -71,13 +70,12 @@ def test_the_quick_suite_has_inference_of_every_model_and_training_steps_of_two(
 
 
 @pytest.fixture
-def on_a_gpu(pytester):
+def on_a_gpu(chosen):
     """Lane, model, batch size and precision of what the suite infers on a GPU with these options."""
 
     def choose(*options):
-        config = pytester.parseconfig("-p", "fwbench.plugin", *options)
-        selection = select(config, dataclasses.replace(machine(), device="gpu"))
-        found = [(w.lane, w.model, w.batch_size, w.precision) for w in selection.workloads("inference", CATALOG)]
+        workloads = chosen(*options, device="gpu").workloads("inference", CATALOG)
+        found = [(w.lane, w.model, w.batch_size, w.precision) for w in workloads]
         assert len(set(found)) == len(found)
         return set(found)
 

@@ -19,8 +19,6 @@ _INPUTS = ("image", "tokens", "integers", "normal", "uniform", "ones")
 # Arguments of fwbench.Model that a pair may give. Networks and inputs are written in another way here.
 _ARGUMENTS = ("axes", "output", "loss", "weights", "tolerance", "conv", "linear", "proof_axes", "proof_batch")
 _KEYS = ("name", "kind", "input", "inputs", "targets", "needs", "code", "fix", "note", *_ARGUMENTS)
-# Those that are text, besides the ones that every pair must have.
-_TEXTS = ("kind", "code", "note")
 _SIDE_KEYS = ("network", "repository", "commit", "folder", "module", "package")
 _NEED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:==(?P<version>[\w.+!-]+))?")
 # The module that a pair's `code` becomes.
@@ -121,8 +119,6 @@ def _pair(table: Mapping[str, Any]) -> Pair:
     sides = {name: table[name] for name in table if name in frameworks}
     if len(sides) != 2:
         raise ValueError(f"a pair has two frameworks, and this one has {len(sides)}: {', '.join(sides) or 'none'}")
-    for key in _TEXTS:
-        _text(table, key)
     networks: dict[str, Any] = {framework: _text(side, "network", framework) for framework, side in sides.items()}
     if ("input" in table) == ("inputs" in table):
         raise ValueError("give either input, the only one, or inputs by name")
@@ -143,14 +139,14 @@ def _pair(table: Mapping[str, Any]) -> Pair:
         raise ValueError(f"two repositories are called {modules[0]!r}: give one of them another name by module")
     return Pair(
         name,
-        table.get("kind", ""),
+        _text(table, "kind"),
         Model(name, inputs=one, **given, **networks),
         sources,
         tuple(dict.fromkeys(needs)),
-        table.get("code", ""),
+        _text(table, "code"),
         Model(f"{name}-fixed", inputs=one, **given, **networks | paths) if paths else None,
         fix.get("what", ""),
-        table.get("note", ""),
+        _text(table, "note"),
         table,
     )
 

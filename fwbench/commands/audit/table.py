@@ -47,7 +47,8 @@ def _table(rows: Sequence[tuple[Pair, Verdict]]) -> Iterator[str]:
     yield text.row(["---"] * (len(_HEAD) - 1) + ["---:"])
     for pair, verdict in rows:
         networks = "; ".join(f"{framework}: {_source(source, verdict)}" for framework, source in pair.sources.items())
-        errors = ", ".join(f"{name} {error:.0e}" for name, error in verdict.errors.items())
+        reached = verdict.proved.errors if verdict.proved else {}
+        errors = ", ".join(f"{name} {error:.0e}" for name, error in reached.items())
         where = "" if verdict.state == "same" else text.markdown(verdict.place)
         yield text.row(
             [
@@ -63,15 +64,19 @@ def _table(rows: Sequence[tuple[Pair, Verdict]]) -> Iterator[str]:
 
 
 def _verdict(pair: Pair, verdict: Verdict) -> str:
-    if verdict.state == "not runnable":
+    proved = verdict.proved
+    if proved is None:
         return verdict.state
     if verdict.state == "different":
         fixed = f"; the same with {pair.fix}" if verdict.fixed == "same" else ""
-        return f"different in {', '.join(verdict.differing) or 'weights'}{fixed}"
+        # In a failed proof without a quantity beyond its bound, the obstacle to comparing them.
+        beyond = [name for name in proved.bounds if name not in proved.errors] or ["randomness in training"]
+        return f"different in {', '.join(beyond if proved.bounds else ['weights'])}{fixed}"
+    modes = "inference and training" if "gradients" in proved.bounds else "inference"
     tolerance = ", ".join(f"{name} {bound:g}" for name, bound in pair.model.tolerance.items())
     admitted = f", with a tolerance of {tolerance}" if tolerance else ""
-    power = f", {verdict.power[0]} of {verdict.power[1]} planted mistakes" if verdict.power else ""
-    return f"same in {verdict.modes}{admitted}{power}"
+    power = f", {proved.power.found} of {proved.power.planted} planted mistakes" if proved.power else ""
+    return f"same in {modes}{admitted}{power}"
 
 
 def _source(source: Source, verdict: Verdict) -> str:
@@ -84,12 +89,10 @@ def _source(source: Source, verdict: Verdict) -> str:
 
 
 def _differences(rows: Sequence[tuple[Pair, Verdict]]) -> Iterator[str]:
-    if all(verdict.state == "same" and not pair.note for pair, verdict in rows):
-        return
-    yield from ("", "## Differences and notes", "")
-    for pair, verdict in rows:
-        if verdict.state == "same" and not pair.note:
-            continue
+    told = [(pair, verdict) for pair, verdict in rows if verdict.state != "same" or pair.note]
+    if told:
+        yield from ("", "## Differences and notes", "")
+    for pair, verdict in told:
         said = [verdict.sentence.rstrip(".")] if verdict.state != "same" else []
         if verdict.fixed == "same":
             said.append(f"With {pair.fix} the proof says: same")

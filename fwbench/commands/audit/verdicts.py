@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,24 +45,27 @@ class Verdict(Decoded):
     Attributes:
         sentence: the differences, or the reason why nothing can be proved; for a pair that is the same, the proof's
             notes.
-        differing: quantities beyond their bounds; `weights` where these do not match.
-        errors: the largest float64 error of each other quantity.
-        modes: those in which the networks were compared.
-        power: the numbers of planted mistakes that the proof found, and of all planted.
-        versions: of the distributions that the networks import.
+        proved: the result of the proof; None: the pair is not runnable.
         fixed: `same` if the mended network is, else the reason why not; empty if the list names no mended network.
     """
 
-    name: str
-    state: State
     sentence: str
-    minutes: float = 0.0
-    differing: tuple[str, ...] = ()
-    errors: Mapping[str, float] = field(default_factory=dict)
-    modes: str = ""
-    power: tuple[int, int] | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    proved: Proved | None = None
     fixed: str = ""
+    minutes: float = 0.0
+
+    @property
+    def state(self) -> State:
+        """The verdict in a word."""
+        if self.proved is None:
+            return "not runnable"
+        return "same" if self.proved.state == "proved" else "different"
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of the distributions that the networks import."""
+        of_both = self.proved.key.versions if self.proved else {}
+        return {name: version for of in of_both.values() for name, version in of.items()}
 
     @property
     def place(self) -> str:
@@ -114,7 +117,7 @@ class Workplace:
             project = Project(folder.resolve(), tuple(one.absolute() for one in path))
             proved = self._prove(pair.model, project, python)
         except (NotRunnable, UserError) as error:
-            return Verdict(pair.name, "not runnable", _short(str(error), self.cache, pair))
+            return Verdict(_short(str(error), self.cache, pair))
         fixed = ""
         if proved.state != "proved" and pair.fixed:
             try:
@@ -122,18 +125,7 @@ class Workplace:
                 fixed = "same" if mended.state == "proved" else _short(mended.sentence, self.cache, pair)
             except UserError as error:
                 fixed = _short(str(error), self.cache, pair)
-        return Verdict(
-            pair.name,
-            "same" if proved.state == "proved" else "different",
-            _short(proved.sentence, self.cache, pair),
-            0.0,
-            _differing(proved),
-            proved.errors,
-            "inference and training" if "gradients" in proved.bounds else "inference",
-            (proved.power.found, proved.power.planted) if proved.power else None,
-            {name: version for of in proved.key.versions.values() for name, version in of.items()},
-            fixed,
-        )
+        return Verdict(_short(proved.sentence, self.cache, pair), proved, fixed)
 
     def _prove(self, model: Model, project: Project, python: str) -> Proved:
         (candidate,) = (name for name in model.networks if name != model.reference)
@@ -141,14 +133,6 @@ class Workplace:
 
     def _file(self, pair: Pair) -> Path:
         return self.cache / "pairs" / pair.name / "verdict.json"
-
-
-def _differing(proved: Proved) -> tuple[str, ...]:
-    """The quantities that differ; in a failed proof without any, the obstacle to comparing them."""
-    if not proved.bounds:
-        return ("weights",)
-    beyond = tuple(name for name in proved.bounds if name not in proved.errors)
-    return beyond or (() if proved.state == "proved" else ("randomness in training",))
 
 
 def _key(pair: Pair) -> str:

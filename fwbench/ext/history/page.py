@@ -51,9 +51,6 @@ def lines(history: History) -> list[str]:
 def changes(history: History) -> Table:
     """The change points, the latest first; what became worse is marked as failed."""
 
-    def interval(change: _Change) -> str:
-        return " to ".join(map(text.change, sorted(change[1].interval)))
-
     def how(change: _Change) -> str:
         runs = change[1].after.run.number - change[1].before.run.number
         return f"drift over {runs} runs" if change[1].drift else "step"
@@ -67,7 +64,7 @@ def changes(history: History) -> Table:
             Column("workload", lambda change: change[0].workload.id),
             Column("metric", lambda change: change[0].metric),
             Column("change", lambda change: text.change(change[1].ratio)),
-            Column("interval", interval),
+            Column("interval", lambda change: " to ".join(map(text.change, sorted(change[1].interval)))),
             Column("how", how),
             Column("from", lambda change: _where(change[1].before)),
             Column("to", lambda change: _where(change[1].after)),

@@ -1,6 +1,8 @@
-"""HTTP servers of the tests' own, and an environment that GitHub has told nothing."""
+"""HTTP servers of the tests' own, and an environment in which GitHub tells what a test says."""
 
+import json
 import os
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -44,8 +46,30 @@ class _Request(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def without_github(monkeypatch):
-    """No variable of GitHub's in the environment."""
+def event(tmp_path, monkeypatch):
+    """Without any other variable of GitHub's: say which event the workflow runs for; returns the file of its data."""
     for name in list(os.environ):
         if name.startswith("GITHUB_"):
             monkeypatch.delenv(name)
+
+    def say(name, content=None, **data):
+        path = tmp_path / "event.json"
+        path.write_bytes(json.dumps(data).encode() if content is None else content)
+        monkeypatch.setenv("GITHUB_EVENT_NAME", name)
+        monkeypatch.setenv("GITHUB_EVENT_PATH", str(path))
+        return path
+
+    return say
+
+
+@pytest.fixture
+def ends(tmp_path, monkeypatch):
+    """Let pytest end with a code, after some shell."""
+
+    def stub(code, script=""):
+        path = tmp_path / "python-stub"
+        path.write_text(f"#!/bin/sh\n{script}\nexit {code}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return stub

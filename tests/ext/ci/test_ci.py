@@ -9,10 +9,10 @@ import pytest
 
 from fwbench.commands.cli import main
 from fwbench.ext.ci import github
-from tests.ext.ci.local import Local, without_github
+from tests.ext.ci.local import Local, ends, event
 from tests.unit.shared import git
 
-__all__ = ["without_github"]
+__all__ = ["ends", "event"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stubs an interpreter by a script")
 
@@ -22,7 +22,7 @@ REDIRECTS = "redirects"
 
 
 @pytest.fixture(autouse=True)
-def repository(tmp_path, monkeypatch, without_github):
+def repository(tmp_path, monkeypatch, event):
     """A repository with one commit, in which a workflow runs that GitHub has told nothing."""
     folder = tmp_path / "repository"
     folder.mkdir()
@@ -30,19 +30,6 @@ def repository(tmp_path, monkeypatch, without_github):
     git(folder, "commit", "--quiet", "--allow-empty", "--message=first")
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture
-def ends(tmp_path, monkeypatch):
-    """Let pytest end with a code, after a line of shell."""
-
-    def stub(code, script=""):
-        path = tmp_path / "python-stub"
-        path.write_text(f"#!/bin/sh\n{script}\nexit {code}\n")
-        path.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(path))
-
-    return stub
 
 
 def duet(*arguments):
@@ -131,18 +118,8 @@ def test_an_interpreter_that_is_gone_is_one_sentence(tmp_path, monkeypatch, caps
 # The event
 
 
-def told(tmp_path, monkeypatch, name, content):
-    path = tmp_path / "event.json"
-    if content is None:
-        os.mkfifo(path)
-    else:
-        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    monkeypatch.setenv("GITHUB_EVENT_NAME", name)
-    monkeypatch.setenv("GITHUB_EVENT_PATH", str(path))
-
-
 MALFORMED = {
-    "a list": [1],
+    "a list": b"[1]",
     "null": b"null",
     "text": b'"push"',
     "no JSON": b"{",
@@ -160,26 +137,30 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-def test_a_malformed_event_is_one_sentence(tmp_path, monkeypatch, ends, capsys, fault, kind):
+def test_a_malformed_event_is_one_sentence(tmp_path, event, ends, capsys, fault, kind):
     ends(0)
+    given = MALFORMED[kind]
     for command in ("duet", "comment"):
         for name in ("pull_request", "push", "merge_group", "workflow_run"):
-            told(tmp_path, monkeypatch, name, MALFORMED[kind])
+            path = event(name, **given) if isinstance(given, dict) else event(name, given)
+            if given is None:
+                path.unlink()
+                os.mkfifo(path)
             code = main(["ci", command, f"--output={tmp_path / 'out'}"])
             # Of a run whose pull request GitHub does not name there is nothing to comment on.
-            unnamed = (command, name) == ("comment", "workflow_run") and isinstance(MALFORMED[kind], dict)
+            unnamed = (command, name) == ("comment", "workflow_run") and isinstance(given, dict)
             assert code == (0 if unnamed else 4)
             said = capsys.readouterr().err
             assert said.count("\n") == (0 if unnamed else 1)
-            (tmp_path / "event.json").unlink()
+            path.unlink()
             if (command, name) == ("duet", "pull_request"):
                 shown = said
     fault(EVENTS, kind, shown)
 
 
 @pytest.mark.parametrize("number", [None, "7", True, [7]])
-def test_a_pull_request_without_a_number_is_one_sentence(tmp_path, monkeypatch, capsys, fault, number):
-    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": number}})
+def test_a_pull_request_without_a_number_is_one_sentence(tmp_path, event, capsys, fault, number):
+    event("pull_request", pull_request={"number": number})
     assert main(["ci", "comment", f"--output={tmp_path}"]) == 4
     fault(EVENTS, f"the number is {json.dumps(number)}", sentence(capsys))
 
@@ -200,20 +181,26 @@ class Server(Local):
 
 
 @pytest.fixture
-def serving(monkeypatch):
-    """Start servers; the first is GitHub."""
+def serving(monkeypatch, event):
+    """Start servers in a workflow of a pull request; the newest is GitHub."""
     monkeypatch.setenv("GITHUB_REPOSITORY", "me/mine")
     monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    event("pull_request", pull_request={"number": 7})
     with contextlib.ExitStack() as running:
-        yield lambda *arguments, **options: running.enter_context(Server(*arguments, **options))
+
+        def start(*arguments, **options):
+            server = running.enter_context(Server(*arguments, **options))
+            monkeypatch.setenv("GITHUB_API_URL", server.address)
+            return server
+
+        yield start
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize(("method", "path"), [("GET", "pulls"), ("POST", "issues/7/comments"), ("PATCH", "issues/1")])
-def test_no_redirect_gets_the_token(serving, monkeypatch, capsys, fault, code, method, path):
+def test_no_redirect_gets_the_token(serving, fault, code, method, path):
     other = serving()
     hub = serving(code, {"Location": f"{other.address}/elsewhere"})
-    monkeypatch.setenv("GITHUB_API_URL", hub.address)
     with pytest.raises(github.UserError) as refused:
         github._ask(method, path, None if method == "GET" else {"body": "text"})
     assert [got for got, _ in hub.got] == [method]
@@ -222,10 +209,8 @@ def test_no_redirect_gets_the_token(serving, monkeypatch, capsys, fault, code, m
     fault(REDIRECTS, f"{method} is answered by {code} to another host", str(refused.value))
 
 
-def test_a_redirect_is_one_sentence_of_the_command(tmp_path, serving, monkeypatch, capsys, fault):
+def test_a_redirect_is_one_sentence_of_the_command(tmp_path, serving, capsys, fault):
     hub = serving(302, {"Location": "/again"})
-    monkeypatch.setenv("GITHUB_API_URL", hub.address)
-    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
     assert main(["ci", "comment", f"--output={tmp_path}"]) == 4
     assert len(hub.got) == 1
     fault(REDIRECTS, "to another path of the same host", sentence(capsys))
@@ -242,17 +227,14 @@ def test_a_redirect_is_one_sentence_of_the_command(tmp_path, serving, monkeypatc
         (401, {}, 0),
     ],
 )
-def test_a_rate_limit_is_no_token_that_may_not_comment(
-    tmp_path, serving, monkeypatch, capsys, code, headers, exit_code
-):
-    monkeypatch.setenv("GITHUB_API_URL", serving(code, headers).address)
-    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
+def test_a_rate_limit_is_no_token_that_may_not_comment(tmp_path, serving, capsys, code, headers, exit_code):
+    serving(code, headers)
     assert main(["ci", "comment", f"--output={tmp_path}"]) == exit_code
     said = capsys.readouterr()
     if exit_code:
         assert f"GitHub's rate limit is used up ({code} to GET issues/7/comments)" in said.err
     else:
-        assert "This token may not comment" in said.out
+        assert "This token may not comment, as none of a pull request from a fork may: the job's summary" in said.out
 
 
 @pytest.mark.parametrize(
@@ -266,9 +248,8 @@ def test_a_rate_limit_is_no_token_that_may_not_comment(
         ("nobody's comment", {"body": b'[{"body": "<!-- fwbench -->", "user": null}]'}),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_one_sentence(tmp_path, serving, monkeypatch, capsys, fault, kind, answer):
-    monkeypatch.setenv("GITHUB_API_URL", serving(**answer).address)
-    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
+def test_an_answer_that_makes_no_sense_is_one_sentence(tmp_path, serving, capsys, fault, kind, answer):
+    serving(**answer)
     code = main(["ci", "comment", f"--output={tmp_path}"])
     said = capsys.readouterr()
     assert "Traceback" not in said.err
@@ -278,17 +259,14 @@ def test_an_answer_that_makes_no_sense_is_one_sentence(tmp_path, serving, monkey
 
 def test_an_answer_that_never_ends_ends(tmp_path, serving, monkeypatch, capsys, fault):
     monkeypatch.setattr(github, "_LARGEST", 1 << 20)
-    monkeypatch.setenv("GITHUB_API_URL", serving(body=bytes(4 << 20)).address)
-    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
+    serving(body=bytes(4 << 20))
     assert main(["ci", "comment", f"--output={tmp_path}"]) == 4
     fault(EVENTS, "GitHub's answer: without an end", sentence(capsys))
 
 
 def test_pages_that_never_end_end(serving, monkeypatch):
     monkeypatch.setattr(github, "_PAGES", 3)
-    page = json.dumps([{"body": "x", "user": {}}] * 100).encode()
-    hub = serving(body=page)
-    monkeypatch.setenv("GITHUB_API_URL", hub.address)
+    serving(body=json.dumps([{"body": "x", "user": {}}] * 100).encode())
     assert len(list(github._all("issues/7/comments?"))) == 100 * 3
 
 
@@ -296,9 +274,8 @@ def test_pages_that_never_end_end(serving, monkeypatch):
 def test_a_malformed_variable_is_one_sentence_that_tells_no_token(
     tmp_path, serving, monkeypatch, capsys, fault, name, value
 ):
-    monkeypatch.setenv("GITHUB_API_URL", serving().address)
+    serving()
     monkeypatch.setenv(name, value)
-    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
     assert main(["ci", "comment", f"--output={tmp_path}"]) == 4
     said = sentence(capsys)
     assert "sec" not in said

@@ -41,17 +41,16 @@ def test_the_interval_holds_the_size_as_often_as_it_says():
     assert sum(inside) >= 272
 
 
-def frog(count=10, rate=0.03):
-    return np.log1p(rate) * np.arange(count)
+FROG = np.log1p(0.03) * np.arange(10)
 
 
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize("before", [0, 10])
 def test_ten_runs_each_three_percent_slower_are_one_drift(number, before):
-    values = np.concatenate([np.zeros(before), frog(), np.full(before, frog()[-1])])
+    values = np.concatenate([np.zeros(before), FROG, np.full(before, FROG[-1])])
     (change,) = find(values + noise(number, len(values), 0.01), FLOOR, LEAST).changes
     assert change.drift
-    assert change.size == pytest.approx(frog()[-1], abs=0.06)
+    assert change.size == pytest.approx(FROG[-1], abs=0.06)
     assert abs(change.before - max(0, before - 1)) <= 3
 
 

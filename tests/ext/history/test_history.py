@@ -15,7 +15,6 @@ from fwbench.ext.history.page import drawings
 from fwbench.ext.history.trends import histories
 from fwbench.record.reading import series
 from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, metric, saved, write
-from tests.unit.test_cli import given  # noqa: F401 (a fixture)
 
 BEGUN = datetime(2026, 9, 1, 12, tzinfo=UTC)
 
@@ -69,12 +68,10 @@ def history(tmp_path, capsys):
 
 @pytest.fixture
 def latencies(storage):
-    """The series of latencies of runs, each one measurement or none, or a run as JSON."""
+    """The series of latencies of runs, each one measurement, or a run as JSON."""
 
-    def make(measurements, **top):
-        runs = {}
-        for number, m in enumerate(measurements):
-            runs[number] = m if isinstance(m, dict) else run(number, *([m] if m else []), **top)
+    def make(measurements):
+        runs = {number: m if isinstance(m, dict) else run(number, m) for number, m in enumerate(measurements)}
         records, faults = series(storage(runs), journals=True)
         assert faults == []
         return [one for of in histories(records) for one in of.series if one.metric == "latency"]
@@ -112,13 +109,6 @@ def test_three_changes_and_a_slow_drift_in_sixty_runs(storage, history):
     assert "8 change points, 6 for the worse, in 2 series of 60 runs, 2026-09-01 to 2026-10-30" in out
     for text in (*rows[0][:3], commit(12)[:10], "drift over"):
         assert text in page
-
-
-def test_the_boiling_frog_is_found(latencies):
-    (one,) = latencies([timed(float(0.1 * 1.03**number)) for number in range(10)])
-    (shift,) = one.shifts
-    assert (shift.before.run.number, shift.after.run.number) == (0, 9)
-    assert (shift.drift, shift.worse, shift.ratio) == (True, True, pytest.approx(1.03**9, rel=0.01))
 
 
 def test_where_nothing_changes_it_says_so_and_ends_with_0(storage, history):
@@ -316,55 +306,40 @@ def test_a_commit_of_a_record_is_no_command(storage, history):
     assert again.endswith(" --fwbench-against=';id|x09'")
 
 
-def test_versions_that_changed_with_the_commit_are_named(storage, history):
-    about, again = command(storage, history, stepped(versions=lambda n: {"torch": "2.14" if n < 10 else "2.15"}))
-    assert about.endswith("(torch 2.14 -> 2.15)")
-    assert again.startswith("git switch")
+def updated(number):
+    return {"torch": "2.14" if number < 10 else "2.15"}
 
 
-def at_one_commit(runs):
-    return {number: {**record, "commit_info": run(0)["commit_info"]} for number, record in runs.items()}
+def of_commits(runs, commit):
+    return {number: {**record, "commit_info": commit} for number, record in runs.items()}
 
 
-def test_of_one_commit_under_two_versions_the_older_release_plays(storage, history):
-    runs = at_one_commit(stepped(versions=lambda n: {"torch": "2.14" if n < 10 else "2.15"}))
-    _, again = command(storage, history, runs)
-    assert again.startswith("pytest ")
-    assert again.endswith(" --fwbench-against=torch==2.14")
+def worse(name):
+    """Twenty runs in which this metric alone becomes worse."""
+    return {n: run(n, timed(0.1, metrics={name: metric(4.0 if n < 10 else 9.0)})) for n in range(20)}
+
+
+ONE = run(0)["commit_info"]
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("runs", "why", "again"),
     [
-        (at_one_commit, "the same commit and versions on both sides: look at the machine"),
-        (
-            lambda runs: {number: {**record, "commit_info": {}} for number, record in runs.items()},
-            "the records do not tell both commits, so nothing can be built again",
-        ),
+        (stepped(versions=updated), "(torch 2.14 -> 2.15)", "git switch .*"),
+        # The older release plays.
+        (of_commits(stepped(versions=updated), ONE), "(torch 2.14 -> 2.15)", "pytest .* --fwbench-against=torch==2.14"),
+        (of_commits(stepped(), ONE), "(the same commit and versions on both sides: look at the machine)", ""),
+        (of_commits(stepped(), {}), "(the records do not tell both commits, so nothing can be built again)", ""),
+        (stepped(mode="fit"), "(epochs take no turns in a duet: train again on both sides)", ""),
+        # What a duet measures only if it is asked to.
+        (worse("compile_time"), "compile_time, +125.0%", ".* --fwbench-fail=compile_time:10%"),
+        (worse("energy_per_sample"), "energy, +125.0%", ".* --fwbench-fail=energy:10%"),
     ],
 )
-def test_where_no_duet_can_tell_it_says_why(storage, history, change, why):
-    about, again = command(storage, history, change(stepped()))
-    assert (about.endswith(f"({why})"), again) == (True, "")
-
-
-def test_what_a_duet_measures_only_if_asked_is_asked_for_in_the_command(storage, history):
-    runs = {n: run(n, timed(0.1, metrics={"compile_time": metric(4.0 if n < 10 else 9.0)})) for n in range(20)}
-    _, again = command(storage, history, runs)
-    assert again.endswith(" --fwbench-fail=compile_time:10%")
-    assert "--fwbench-fail" not in command(storage, history, stepped())[1]
-
-
-def test_a_duet_is_asked_for_energy_and_epochs_have_no_command(storage, history):
-    runs = {
-        n: run(n, timed(0.1, metrics={"energy_per_sample": metric(4.0 if n < 10 else 9.0)}), timed(0.1, mode="fit"))
-        for n in range(20)
-    }
-    _, again = command(storage, history, runs)
-    assert again.endswith(" --fwbench-fail=energy:10%")
-    about, again = command(storage, history, stepped(mode="fit"))
-    assert again == ""
-    assert about.endswith("(epochs take no turns in a duet: train again on both sides)")
+def test_the_command_suits_the_change_and_where_there_is_none_it_says_why(storage, history, runs, why, again):
+    about, suited = command(storage, history, runs)
+    assert about.endswith(why)
+    assert re.fullmatch(again, suited)
 
 
 def test_a_tree_with_changes_that_were_not_committed_is_marked(storage, history):
@@ -523,19 +498,15 @@ def refused(result, sentence):
     assert re.fullmatch(f"fwbench: {sentence}\n", err), err
 
 
-def test_an_empty_storage_one_run_or_no_folder_are_a_sentence(tmp_path, storage, history):
+def test_a_storage_without_a_trend_is_a_sentence(tmp_path, storage, history):
     refused(history(tmp_path / "none"), ".*none does not exist: name a storage folder; `pytest .*` makes one")
     file = write(tmp_path / "file.json", run(1, timed(0.1)))
     refused(history(file), ".*file.json is no folder: name a storage folder; .*")
     folder = storage({})
     refused(history(folder), ".*.benchmarks holds no records: `pytest .*")
     refused(history(storage({1: run(1, timed(0.1))})), ".*.benchmarks holds one run, and a trend needs several: .*")
-
-
-def test_one_run_of_each_machine_is_no_trend(storage, history):
-    other = dataclasses.replace(MACHINE, cpu="Another CPU")
-    folder = storage({1: run(1, timed(0.1)), 2: run(2, timed(0.1), machine=other)})
-    refused(history(folder), ".* holds one run of each machine, and a trend needs several: .*")
+    other = run(2, timed(0.1), machine=dataclasses.replace(MACHINE, cpu="Another CPU"))
+    refused(history(storage({2: other})), ".* holds one run of each machine, and a trend needs several: .*")
 
 
 def test_damaged_files_are_left_out_with_a_sentence(storage, history):
@@ -560,8 +531,3 @@ def test_a_page_that_cannot_be_written_is_a_sentence(tmp_path, storage, capsys):
     out = tmp_path / "file" / "history.html"
     assert main(["history", str(storage(stepped())), "--output", str(out)]) == 4
     assert capsys.readouterr().err.endswith("cannot be written (File exists): choose another file with --output\n")
-
-
-@pytest.mark.parametrize("option", ["--output", "--out"])
-def test_what_is_written_goes_where_output_says(given, option):
-    assert str(given("history", option, "there").output) == "there"

@@ -98,15 +98,11 @@ def test_files_hold_ascii_alone(tex):
     assert all(text.isascii() for text in tex.values())
 
 
-def labels(folder):
-    return [label for path in folder.rglob("*.tex") for label in re.findall(r"\\label\{(.*?)\}", path.read_text())]
-
-
 def test_labels_are_unique_within_a_setting_and_across_settings(report):
     other = dataclasses.replace(MACHINE, cpu="Another CPU")
     both = [measured("torch", batch_size=n) for n in (1, 8)] + [measured("jax", batch_size=n) for n in (1, 8)]
     out = report(saved(*both), saved(*both, machine=other), formats="latex")
-    found = labels(out)
+    found = re.findall(r"\\label\{(.*?)\}", "".join(path.read_text() for path in out.rglob("*.tex")))
     assert len(found) == len(set(found)) > 20
     assert {"tab:setting-1-inference", "tab:setting-2-inference-column", "fig:setting-2-throughput-bars"} <= set(found)
     # Where a figure's snippet looks for it.

@@ -77,38 +77,27 @@ MODULES = (
 )
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_is_one_name(refused, fault, module):
-    said = refused(rest=f", module = {quoted(module)}")
+FOLDERS = ("..", "../x", "a/../../b", "/tmp", "a\0b")
+UNNAMED = ("", "https://example.org/a/1", "https://example.org/a/class")
+NO_TEXTS = ("code = 7", "note = ['a']", "kind = true", "fix = 'x'", "needs = 7", "needs = [7]")
+# Without it the pair would be refused for the name of its repository.
+NAMED = ', module = "theirs"'
+# A module is one name, a folder lies in its repository, and a repository whose name is no module needs one.
+MISTAKES = {
+    **{f"module = {module!r}": {"rest": f", module = {quoted(module)}"} for module in MODULES},
+    **{f"folder = {folder!r}": {"rest": f"{NAMED}, folder = {quoted(folder)}"} for folder in FOLDERS},
+    "module = 7": {"rest": ", module = 7"},
+    "folder = ['a']": {"rest": f"{NAMED}, folder = ['a']"},
+    **{mistake: {"rest": NAMED, "more": mistake} for mistake in NO_TEXTS},
+    **{f"repository = {name!r} without module": {"repository": name} for name in UNNAMED},
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_pair_that_makes_no_sense_is_one_sentence(refused, fault, mistake):
+    said = refused(**MISTAKES[mistake])
     assert "pair 'mine'" in said
-    fault(KIND, f"module = {module!r}", said)
-
-
-@pytest.mark.parametrize("folder", ["..", "../x", "a/../../b", "/tmp", "a\0b"])
-def test_a_folder_lies_in_its_repository(refused, fault, folder):
-    fault(KIND, f"folder = {folder!r}", refused(rest=f", folder = {quoted(folder)}"))
-
-
-@pytest.mark.parametrize(
-    ("rest", "more"),
-    [
-        (", module = 7", ""),
-        (", folder = ['a']", ""),
-        ("", "code = 7"),
-        ("", "note = ['a']"),
-        ("", "kind = true"),
-        ("", "fix = 'x'"),
-        ("", "needs = 7"),
-        ("", "needs = [7]"),
-    ],
-)
-def test_what_should_be_text_is_text(refused, fault, rest, more):
-    fault(KIND, f"{rest.strip(', ')}{more}", refused(rest=rest, more=more))
-
-
-@pytest.mark.parametrize("name", ["", "https://example.org/a/1", "https://example.org/a/class"])
-def test_a_repository_whose_name_is_no_module_needs_one(refused, fault, name):
-    fault(KIND, f"repository = {name!r} without module", refused(repository=name))
+    fault(KIND, mistake, said)
 
 
 def test_two_repositories_have_two_names(listed, fault):
