@@ -419,11 +419,11 @@ class Moved:
 @pytest.mark.parametrize(
     ("slow", "known", "turns", "latencies", "pace"),
     [
-        pytest.param(lambda turn: False, True, 96, {0.001}, 0.5e-6, id="never"),
-        pytest.param(lambda turn: turn % 64 >= 48, True, 96, {0.001}, 0.5e-6, id="a quarter of the time"),
-        pytest.param(lambda turn: turn % 8 >= 4, True, 192, {0.001, 0.002}, 0.8e-6, id="before or after each block"),
-        pytest.param(lambda turn: turn % 64 >= 4, True, 96, {0.002}, 0.8e-6, id="nearly always"),
-        pytest.param(lambda turn: turn % 64 >= 48, False, 96, {0.001, 0.002}, 0.0, id="unknown"),
+        pytest.param(lambda turn: False, True, 48, {0.001}, 0.5e-6, id="never"),
+        pytest.param(lambda turn: turn % 64 >= 48, True, 48, {0.001}, 0.5e-6, id="a quarter of the time"),
+        pytest.param(lambda turn: turn % 8 >= 4, True, 144, {0.001, 0.002}, 0.8e-6, id="before or after each block"),
+        pytest.param(lambda turn: turn % 64 >= 4, True, 48, {0.002}, 0.8e-6, id="nearly always"),
+        pytest.param(lambda turn: turn % 64 >= 48, False, 48, {0.001, 0.002}, 0.0, id="unknown"),
     ],
 )
 def test_turns_count_at_the_usual_pace(tmp_path, slow, known, turns, latencies, pace):
