@@ -279,7 +279,7 @@ class Lane(Framework):
         if workload.precision == "fp64":
             return reference(operands)
         bits = {"fp32": 23, "tf32": 10, "bf16": 7}[workload.precision]
-        given = dataclasses.asdict(operands)
+        given = operands._asdict()
         rounded = {name: round_mantissa(array, bits) if bits < 23 else array for name, array in given.items()}
         return Products(*(array.astype(np.float32) for array in reference(type(operands)(**rounded))))
 
