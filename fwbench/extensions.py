@@ -27,6 +27,9 @@ class Extension:
         pool: a function from an engine's name to the accelerators over which a run is spread
             (`fwbench.plugin.pooling.Pool`); empty: there is none.
         cause: a function from a `fwbench.gates.contract.Regression` to sentences on its cause; empty: there is none.
+        prove: a function from a model, a framework's name, a project and `pythons` (interpreters by framework) to a
+            `fwbench.models.store.Proved`, the proof of the framework's network, which it stores; a `UserError` if there
+            can be no proof. Empty: there is none.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -34,6 +37,7 @@ class Extension:
     formats: Mapping[str, str] = field(default_factory=dict)
     pool: str = ""
     cause: str = ""
+    prove: str = ""
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,11 +59,11 @@ def free_programs() -> None:
     import jax
 
     from fwbench.meters.memory import trim_heap
-    from fwbench.parity import case
 
     jax.clear_caches()
     # The last weights that a proof has drawn.
-    case._weights.cache_clear()
+    if case := sys.modules.get("fwbench.ext.proofs.case"):
+        case._weights.cache_clear()
     gc.collect()
     trim_heap()
 

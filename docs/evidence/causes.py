@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import tests.one_process  # noqa: F401 (before any framework)
-from fwbench.parity.case import MODES
+from fwbench.ext.proofs.case import MODES
 from tests.correctness.planted import PLANTED, Planted, said
 from tests.correctness.planted_networks import TWINS
 

@@ -10,9 +10,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from fwbench.ext.proofs.proof import NotTheSame
 from fwbench.models import CATALOG
-from fwbench.parity.case import MODELS
-from fwbench.parity.proof import NotTheSame
+from tests.proving import MODELS
 from tests.proving.devices import FIRST, PARTS, WHOLE, Found, Trial, found
 from tests.proving.devices_mutations import MISTAKES, STATISTICAL
 

@@ -15,7 +15,12 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Path(__file__).with_suffix(".md")
-TESTS = ("tests/unit/faults", "tests/ext/ci/test_ci.py", "tests/ext/history/test_faults.py")
+TESTS = (
+    "tests/unit/faults",
+    "tests/ext/ci/test_ci.py",
+    "tests/ext/history/test_faults.py",
+    "tests/ext/proofs/test_audit_faults.py",
+)
 HEAD = """# Faults injected from outside
 
 Each row is a fault that a test of `tests/unit/faults` brings about, what was lost, and what the user was told. `...`

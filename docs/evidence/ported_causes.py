@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from docs.evidence.causes import row, summary, write
-from fwbench.commands.audit.pairs import Pair, read
-from fwbench.commands.audit.verdicts import Verdict, Workplace
+from fwbench.ext.proofs.audit.pairs import Pair, read
+from fwbench.ext.proofs.audit.verdicts import Verdict, Workplace
 
 HERE = Path(__file__).resolve()
 LIST = HERE.parents[2] / "audits" / "ports.toml"

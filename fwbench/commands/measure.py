@@ -14,7 +14,7 @@ from typing import Any
 import pytest_benchmark
 from pytest_benchmark.utils import get_commit_info
 
-from fwbench.commands.prove import collected
+from fwbench.commands.collecting import collected
 from fwbench.errors import UserError, hint
 from fwbench.machine import machine
 from fwbench.models import CATALOG

@@ -15,7 +15,7 @@ import pytest
 from fwbench.plugin import options
 
 if TYPE_CHECKING:
-    from fwbench.parity.store import Proved
+    from fwbench.models.store import Proved
     from fwbench.plugin.run import Run
     from fwbench.plugin.session import Session
     from fwbench.record.measurement import Measurement

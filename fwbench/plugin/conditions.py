@@ -26,7 +26,7 @@ from fwbench.models import CATALOG
 from fwbench.models.importing import INSTALLED
 from fwbench.models.model import Model
 from fwbench.models.project import Project, complete
-from fwbench.parity.sources import Sources, sources
+from fwbench.models.sources import Sources, sources
 from fwbench.record.lanes import LANES, Lane, recorded
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection

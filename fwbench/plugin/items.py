@@ -7,15 +7,15 @@ from typing import NoReturn
 import pytest
 
 from fwbench.errors import UserError
+from fwbench.extensions import extensions, resolve
 from fwbench.gates import Gate
 from fwbench.gates.options import of_test
 from fwbench.models.project import Project
-from fwbench.parity.store import Proved
+from fwbench.models.store import Proved
 from fwbench.plugin import spreading
 from fwbench.plugin.selecting import steered
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
-from fwbench.worker.client.prove import prove as prove_model
 
 
 def left_out(item: pytest.Item, gate: Gate) -> bool:
@@ -69,10 +69,13 @@ def proving(item: pytest.Item, project: Project, pythons: Mapping[str, str]) -> 
     candidate = spreading.subject_of(item, spreading.Candidate)
     if candidate is None:
         fail_unspread(item, "@fwbench.proof(model, ...)")
+    provers = [resolve(added.prove) for added in extensions() if added.prove]
+    if not provers:
+        pytest.fail("fwbench_prove needs fwbench's extension `proofs`, which is not here: leave it out", pytrace=False)
 
     def prove() -> Proved:
         try:
-            proved = prove_model(candidate.model, candidate.framework, project, pythons=pythons)
+            proved: Proved = provers[0](candidate.model, candidate.framework, project, pythons=pythons)
         except UserError as error:
             pytest.fail(str(error), pytrace=False)
         if proved.state != "proved":

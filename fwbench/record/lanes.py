@@ -55,8 +55,8 @@ class Lane(Decoded):
             there.
         sharing: further variables that make the compilers use the shared folders, for processes that take turns and
             for those that compile their programs.
-        parity: import path of the `fwbench.parity.case.Side` that stands for its framework in proofs. None: no proof
-            runs the lane's program, for example because another compiler makes it, and each run checks it.
+        parity: import path of the `fwbench.ext.proofs.case.Side` that stands for its framework in proofs. None: no
+            proof runs the lane's program, for example because another compiler makes it, and each run checks it.
         networks: import paths, by model, of networks in the lane's framework, for models that name none in it.
         fallback: flags to add one after the other if the lane crashes or its compiler fails on a GPU, the mildest
             first: an environment variable and the text to add to its value.
@@ -170,7 +170,7 @@ _TORCH = Lane(
         *("TORCH_ALLOW_TF32_", "TORCH_BLAS_", "TORCH_COMPILE_", "TORCH_CUDNN_", "TORCH_LINALG_", "TORCH_LOGS"),
     ),
     caches={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"},
-    parity="fwbench.parity.torch:TorchSide",
+    parity="fwbench.ext.proofs.torch:TorchSide",
     processes={"cpu": "device", "gpu": "device"},
     launcher="torchrun",
 )
@@ -218,7 +218,7 @@ _JAX = Lane(
         # In JAX 0.10 the folder of XLA's own caches is part of the cache key, and each process has another folder.
         "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
     },
-    parity="fwbench.parity.jax:JaxSide",
+    parity="fwbench.ext.proofs.jax:JaxSide",
     processes={"cpu": "device", "gpu": "host"},
     # First XLA does without Triton's matrix products, then without autotuning, too. Without autotuning alone, it would
     # take the first of Triton's kernels untried, and some of these do not compile.
@@ -246,7 +246,7 @@ _TENSORFLOW = Lane(
         *("TF_AUTOTUNE_", "TF_CPU_", "TF_CUBLAS", "TF_CUDA_", "TF_CUDNN_", "TF_DETERMINISTIC_", "TF_DISABLE_"),
         *("TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_ONEDNN_", "TF_USE_", "TF_XLA_", "XLA_", "ONEDNN_"),
     ),
-    parity="fwbench.parity.tensorflow:TensorFlowSide",
+    parity="fwbench.ext.proofs.tensorflow:TensorFlowSide",
     processes={"cpu": "device", "gpu": "device"},
 )
 _TENSORFLOW_XLA = _compiled(_TENSORFLOW, "tensorflow-xla", "TensorFlow (XLA)")

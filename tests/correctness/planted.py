@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fwbench
-from fwbench.parity.case import Case, Mode, side
-from fwbench.parity.where.place import Side, sentence
+from fwbench.ext.proofs.case import Case, Mode, side
+from fwbench.ext.proofs.where.place import Side, sentence
 from tests.correctness.planted_networks import TWINS
 
 # The bound of a proof's outputs.

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fwbench.ext.proofs.proof import Proof, modes_apart
 from fwbench.models import CATALOG
-from fwbench.parity.case import MODELS
-from fwbench.parity.proof import Proof, modes_apart
+from tests.proving import MODELS
 from tests.tensorflow import needs_tensorflow
 
 

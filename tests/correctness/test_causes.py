@@ -2,7 +2,7 @@
 
 import pytest
 
-from fwbench.parity.case import MODES
+from fwbench.ext.proofs.case import MODES
 from tests.correctness.planted import PLANTED, said
 from tests.correctness.planted_networks import TWINS
 from tests.correctness.proofs import first_of_each

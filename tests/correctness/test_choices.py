@@ -3,15 +3,15 @@
 import pytest
 
 import fwbench
-from fwbench.parity.case import MAIN, Case
-from fwbench.parity.choices import Choice, Choices
-from fwbench.parity.choices import jax as in_jax
-from fwbench.parity.choices.proof import _Asked, prove
-from fwbench.parity.choices.torch import taken
-from fwbench.parity.errors import NotTheSame
-from fwbench.parity.jax import JaxSide
-from fwbench.parity.proof import Proof
-from fwbench.parity.torch import TorchSide
+from fwbench.ext.proofs.case import MAIN, Case
+from fwbench.ext.proofs.choices import Choice, Choices
+from fwbench.ext.proofs.choices import jax as in_jax
+from fwbench.ext.proofs.choices.proof import _Asked, prove
+from fwbench.ext.proofs.choices.torch import taken
+from fwbench.ext.proofs.errors import NotTheSame
+from fwbench.ext.proofs.jax import JaxSide
+from fwbench.ext.proofs.proof import Proof
+from fwbench.ext.proofs.torch import TorchSide
 
 TORCH = """
 import torch
@@ -235,7 +235,7 @@ def test_what_is_no_choice_of_the_networks_or_taken_both_ways_is_not_said(model,
     ids=["none", "where", "minimum", "clip", "relu6", "cond", "of JAX's own"],
 )
 def test_a_reference_in_jax_is_watched_too(model, flax, words):
-    from fwbench.parity.choices.jax import taken as taken_in_jax
+    from fwbench.ext.proofs.choices.jax import taken as taken_in_jax
 
     two = model(flax=[(HEAD, flax)])
     alone = fwbench.Model(

@@ -9,14 +9,14 @@ import pytest
 from flax import nnx
 from jax import lax
 
+from fwbench.ext.proofs.case import Case
+from fwbench.ext.proofs.jax import _AS_WRITTEN, JaxSide
+from fwbench.ext.proofs.torch import TorchSide
 from fwbench.frameworks.jax import convolutions
 from fwbench.frameworks.jax.convolutions import Choice, convolution, fast
 from fwbench.frameworks.jax.layers import conv
 from fwbench.frameworks.jax.options import known
 from fwbench.models import CATALOG
-from fwbench.parity.case import Case
-from fwbench.parity.jax import _AS_WRITTEN, JaxSide
-from fwbench.parity.torch import TorchSide
 from tests.proving.float32 import global_error, logits_error, tolerance
 
 CHANNELS = 4

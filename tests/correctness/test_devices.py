@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fwbench import frameworks
+from fwbench.ext.proofs.errors import NotTheSame
 from fwbench.frameworks.contract import Ranks
 from fwbench.frameworks.jax import parallel
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import image
-from fwbench.parity.errors import NotTheSame
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from tests.proving.devices import FIRST, PARTS, WHOLE, Trial, found

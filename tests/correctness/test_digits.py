@@ -3,9 +3,9 @@
 import pytest
 
 import fwbench
-from fwbench.parity.digits import check
-from fwbench.parity.errors import NotTheSame
-from fwbench.worker.process import proof
+from fwbench.ext.proofs import process
+from fwbench.ext.proofs.digits import check
+from fwbench.ext.proofs.errors import NotTheSame
 from tests.correctness.proofs import WithoutSteps
 
 TORCH = """
@@ -99,7 +99,7 @@ def test_a_tolerance_of_the_output_admits_that_loss(model):
 def test_a_proof_asks_for_it_after_the_choices(model):
     stages = []
     right, wrong = HIDDEN["a detour through bfloat16"]
-    found = proof.prove(
+    found = process.prove(
         model(FLAX.replace(right, wrong)), "jax", lambda said: stages.append(said["stage"]), patient=False
     )
     assert stages[-2:] == ["choices that no point takes", "float32"]
@@ -138,7 +138,7 @@ def lost(flax):
 )
 def test_only_what_inference_computes_counts(pair, flax, alone, differs):
     model = pair(TORCH, flax, inputs=fwbench.normal(6, 8))
-    found = proof.prove(model, "jax", lambda said: None, patient=False)
+    found = process.prove(model, "jax", lambda said: None, patient=False)
     assert (found.state, found.training_alone) == ("failed", alone)
     assert differs in found.sentence
     if alone:

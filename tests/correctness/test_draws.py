@@ -3,10 +3,10 @@
 import pytest
 
 import fwbench
+from fwbench.ext.proofs.draws import agreed
+from fwbench.ext.proofs.errors import NotTheSame
+from fwbench.ext.proofs.proof import Proof
 from fwbench.models import ModelError
-from fwbench.parity.draws import agreed
-from fwbench.parity.errors import NotTheSame
-from fwbench.parity.proof import Proof
 from tests.correctness.drawing import PAIRS, WAYS
 from tests.correctness.proofs import first_of_each
 

@@ -1,6 +1,6 @@
 """Other frameworks against PyTorch in float64: what is left of a difference there is the network, not rounding.
 
-Each bound stands, with its reason, in `fwbench.parity.proof.BOUNDS`.
+Each bound stands, with its reason, in `fwbench.ext.proofs.proof.BOUNDS`.
 """
 
 import functools
@@ -9,15 +9,16 @@ import jax
 import pytest
 import torch
 
+from fwbench.ext.proofs.case import Case, side
+from fwbench.ext.proofs.errors import BOUNDS, prove
+from fwbench.ext.proofs.jax import _AS_WRITTEN, JaxSide
+from fwbench.ext.proofs.proof import modes_apart
+from fwbench.ext.proofs.torch import Hardsigmoid, TorchSide
 from fwbench.frameworks.jax.options import faster, known
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import image
-from fwbench.parity.case import MODELS, Case, side
-from fwbench.parity.errors import BOUNDS, prove
-from fwbench.parity.jax import _AS_WRITTEN, JaxSide
-from fwbench.parity.proof import modes_apart
-from fwbench.parity.torch import Hardsigmoid, TorchSide
 from tests.correctness.proofs import EVERY, SMALL, by_size, every_mode, over
+from tests.proving import MODELS
 from tests.tensorflow import TENSORFLOW
 
 

@@ -3,9 +3,9 @@
 import jax
 import pytest
 
+from fwbench.ext.proofs.errors import bound
 from fwbench.models import CATALOG
-from fwbench.parity.case import MODELS
-from fwbench.parity.errors import bound
+from tests.proving import MODELS
 from tests.proving.mutations import MUTATIONS, find
 from tests.proving.planting import Mutation
 from tests.tensorflow import needs_tensorflow

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import fwbench
+from fwbench.ext.proofs.case import MAIN, Case
+from fwbench.ext.proofs.jax import JaxSide
+from fwbench.ext.proofs.power.facts import Known, results
+from fwbench.ext.proofs.power.mistakes import KINDS
+from fwbench.ext.proofs.power.program import NONE, Planted
+from fwbench.ext.proofs.power.search import power
+from fwbench.ext.proofs.power.sites import sites
+from fwbench.ext.proofs.proof import elsewhere
+from fwbench.ext.proofs.torch import TorchSide
 from fwbench.models import CATALOG
-from fwbench.parity.case import MAIN, Case
-from fwbench.parity.jax import JaxSide
-from fwbench.parity.power import Power
-from fwbench.parity.power.facts import Known, results
-from fwbench.parity.power.mistakes import KINDS
-from fwbench.parity.power.program import NONE, Planted
-from fwbench.parity.power.search import power
-from fwbench.parity.power.sites import sites
-from fwbench.parity.proof import elsewhere
-from fwbench.parity.torch import TorchSide
+from fwbench.models.store import Power
 from tests.correctness.planted import written
 
 NETWORK = """

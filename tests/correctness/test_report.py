@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.ext.proofs.errors import BOUNDS, bound
+from fwbench.ext.proofs.proof import modes_apart
 from fwbench.models import CATALOG
-from fwbench.parity.case import MODELS
-from fwbench.parity.errors import BOUNDS, bound
-from fwbench.parity.proof import modes_apart
-from fwbench.parity.store import stamp
-from tests.proving import records
+from fwbench.models.store import stamp
+from tests.proving import MODELS, records
 from tests.proving.page import render
 from tests.proving.records import Full, Rounding, Row
 from tests.tensorflow import TENSORFLOW, needs_tensorflow

@@ -5,10 +5,10 @@ import pytest
 from safetensors.numpy import save_file
 
 import fwbench
+from fwbench.ext.proofs.errors import BOUNDS, NotTheSame, gradient_errors
+from fwbench.ext.proofs.proof import modes
+from fwbench.ext.proofs.randomness import KEYS, compare
 from fwbench.models import ModelError, inputs
-from fwbench.parity.errors import BOUNDS, NotTheSame, gradient_errors
-from fwbench.parity.proof import modes
-from fwbench.parity.randomness import KEYS, compare
 from tests.correctness.planted_networks import TWINS
 from tests.correctness.proofs import WithoutSteps
 

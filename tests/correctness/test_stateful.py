@@ -9,13 +9,13 @@ import pytest
 
 import fwbench
 from fwbench import frameworks
+from fwbench.ext.proofs import stepping
+from fwbench.ext.proofs.case import side
+from fwbench.ext.proofs.errors import NotTheSame
 from fwbench.frameworks.jax import decoder as in_jax
 from fwbench.meters.generation import generation, margins
 from fwbench.models import CATALOG, Model, ModelError, stateful
 from fwbench.models.weights import draw
-from fwbench.parity import stepping
-from fwbench.parity.case import side
-from fwbench.parity.errors import NotTheSame
 from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import fwbench
+from fwbench.ext.proofs import randomness
+from fwbench.ext.proofs.case import Case
+from fwbench.ext.proofs.choices import TARGETS
+from fwbench.ext.proofs.choices.proof import prove
+from fwbench.ext.proofs.choices.steering import at, sweep
+from fwbench.ext.proofs.errors import NotTheSame
+from fwbench.ext.proofs.proof import Proof
+from fwbench.ext.proofs.torch import TorchSide
 from fwbench.models import ModelError
-from fwbench.parity import randomness
-from fwbench.parity.case import Case
-from fwbench.parity.choices import TARGETS
-from fwbench.parity.choices.proof import prove
-from fwbench.parity.choices.steering import at, sweep
-from fwbench.parity.errors import NotTheSame
-from fwbench.parity.proof import Proof
-from fwbench.parity.torch import TorchSide
 from tests.correctness.proofs import first_of_each
 from tests.correctness.test_choices import HEAD, INPUTS, MEAN, model, no_sweeps  # noqa: F401 (fixtures are for pytest)
 

@@ -5,9 +5,9 @@ import pytest
 import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's would clash with)
 
 from fwbench.compare.programs import compare
+from fwbench.ext.proofs.case import MAIN, Case
+from fwbench.ext.proofs.errors import BOUNDS, measure
 from fwbench.models import CATALOG
-from fwbench.parity.case import MAIN, Case
-from fwbench.parity.errors import BOUNDS, measure
 from fwbench.record.workload import Workload
 from tests.programs import built
 from tests.tensorflow import needs_tensorflow
@@ -114,8 +114,8 @@ def test_the_forms_are_those_of_xla_on_a_cpu_alone(tf):
 @pytest.mark.slow
 def test_rematerialisation_computes_every_block_again_and_changes_no_result(tf):
     """Running statistics above all: a block that runs twice must count its batch once, and in training mode."""
+    from fwbench.ext.proofs.tensorflow import TensorFlowSide
     from fwbench.frameworks.tensorflow.rematerialise import rematerialise
-    from fwbench.parity.tensorflow import TensorFlowSide
 
     case = Case(CATALOG["mobilenet_v3_small"], "train", axes=(("image_size", 32),), batch_size=4)
     kept, again = TensorFlowSide(case), TensorFlowSide(case)

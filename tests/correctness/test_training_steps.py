@@ -9,11 +9,11 @@ import torch
 import fwbench
 from fwbench import frameworks
 from fwbench.compare.agreement import agreement
+from fwbench.ext.proofs import own_steps
 from fwbench.frameworks.own_steps import Names, Stepping
 from fwbench.frameworks.torch.own_step import _leaves
 from fwbench.meters.own_steps import of_own_steps
 from fwbench.models import Model, ModelError
-from fwbench.parity import own_steps
 from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload

@@ -9,18 +9,18 @@ import re
 import pytest
 
 import fwbench
+from fwbench.ext.proofs import client as proving
+from fwbench.ext.proofs.case import Case
+from fwbench.ext.proofs.errors import BOUNDS, NotTheSame, check
+from fwbench.ext.proofs.matching import match, shapes
+from fwbench.ext.proofs.process import prove as prove_here
+from fwbench.ext.proofs.process import run
+from fwbench.ext.proofs.proof import Proof, modes
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.project import Project
+from fwbench.models.store import stamp
 from fwbench.models.weights import is_statistic
-from fwbench.parity.case import Case
-from fwbench.parity.errors import BOUNDS, NotTheSame, check
-from fwbench.parity.matching import match, shapes
-from fwbench.parity.proof import Proof, modes
-from fwbench.parity.store import stamp
 from fwbench.record.reading import PROOFS
-from fwbench.worker.client import prove as proving
-from fwbench.worker.process.proof import prove as prove_here
-from fwbench.worker.process.proof import run
 from tests.correctness.proofs import WithoutSteps
 
 TORCH = """
@@ -161,7 +161,8 @@ def test_of_many_unmatched_weights_some_are_described_and_then_all_are_listed(tw
 def test_a_network_that_has_none_of_many_unmatched_weights_heads_no_list(monkeypatch):
     many = {f"{number}.weight": (2, 2) for number in range(8)}
     monkeypatch.setattr(
-        "fwbench.parity.matching.shapes", lambda model, framework: many if framework == "jax" else {"0.weight": (2, 2)}
+        "fwbench.ext.proofs.matching.shapes",
+        lambda model, framework: many if framework == "jax" else {"0.weight": (2, 2)},
     )
     with pytest.raises(NotTheSame) as caught:
         match(CATALOG["mlp"], "jax")

@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from fwbench.ext.proofs.case import side
 from fwbench.frameworks.jax import networks as jax_networks
 from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.meters.memory import trim_heap
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import draw, is_statistic
-from fwbench.parity.case import MODELS, side
 from tests.correctness.proofs import by_size
+from tests.proving import MODELS
 from tests.tensorflow import TENSORFLOW, needs_tensorflow
 
 # Arrays of large models take seconds. Every run holds the names and shapes of all of them in PyTorch and JAX.

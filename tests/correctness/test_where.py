@@ -15,12 +15,12 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import fwbench
-from fwbench.parity.case import Case, side
-from fwbench.parity.errors import BOUNDS
-from fwbench.parity.proof import Proof, differences, modes
-from fwbench.parity.store import Proved
-from fwbench.parity.where.place import Side, sentence
-from fwbench.worker.process.proof import prove
+from fwbench.ext.proofs.case import Case, side
+from fwbench.ext.proofs.errors import BOUNDS
+from fwbench.ext.proofs.process import prove
+from fwbench.ext.proofs.proof import Proof, differences, modes
+from fwbench.ext.proofs.where.place import Side, sentence
+from fwbench.models.store import Proved
 from tests.correctness.proofs import WithoutSteps
 from tests.tensorflow import TENSORFLOW
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fwbench.commands.cli import main
-from fwbench.commands.prove import Collected
+from fwbench.commands.collecting import Collected
 from fwbench.ext.causes import searching
 from fwbench.models import Model
 from fwbench.models.inputs import normal

@@ -1,7 +1,7 @@
 """Prove the suite's own models, with float32 results and planted mistakes, and write `docs/parity.md`.
 
 `python -m tests.proving` proves, each in a process of its own, what no record of today's prover holds for, so that it
-can be stopped and run again. A proof goes to `fwbench/parity/proofs`, which ship, and what it found besides to
+can be stopped and run again. A proof goes to `fwbench/models/proofs`, which ship, and what it found besides to
 `tests/proving/records`. With a model's name and a framework it proves that network alone, in this process.
 """
 
@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 
 from fwbench.machine import machine
-from fwbench.models import CATALOG
-from fwbench.parity import store
+from fwbench.models import CATALOG, store
 from fwbench.record.lanes import OWN
 from fwbench.worker.client.starting import environment
 from tests.proving import page, records
@@ -52,14 +51,14 @@ def prove(name: str, candidate: str) -> None:
     Raises:
         SystemExit: the networks differ; the sentence says how.
     """
-    from fwbench.parity.proof import modes_apart
-    from fwbench.worker.process import proof
+    from fwbench.ext.proofs import process
+    from fwbench.ext.proofs.proof import modes_apart
     from tests.proving.float32 import SuiteProof, device_at_hand
 
     model = CATALOG[name]
     # Before the proof: whatever is edited meanwhile has not been proved.
     made_with = records.made_with(name, candidate)
-    proved = proof.prove(model, candidate, lambda message: _tell(message["stage"]), patient=True)
+    proved = process.prove(model, candidate, lambda message: _tell(message["stage"]), patient=True)
     store.write(proved, store.SHIPPED)
     if proved.state != "proved":
         raise SystemExit(proved.sentence)

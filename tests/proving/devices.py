@@ -27,13 +27,13 @@ import numpy as np
 import pytest
 
 from fwbench import frameworks
+from fwbench.ext.proofs.case import STEPS, Array, Case, Optimizer
+from fwbench.ext.proofs.errors import Errors, NotTheSame, Quantity, check, gradient_errors, relative_l2
 from fwbench.frameworks.contract import CompileTimes, Framework, Ranks, Trainer
 from fwbench.frameworks.training import HORIZON, LEARNING_RATE, targets
 from fwbench.models import Model
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Weights, draw, is_statistic
-from fwbench.parity.case import STEPS, Array, Case, Optimizer
-from fwbench.parity.errors import Errors, NotTheSame, Quantity, check, gradient_errors, relative_l2
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.worker.ranks.star import Place, Star, free_port
@@ -278,7 +278,7 @@ def _of_jax(workload: Workload, model: Model, weights: Weights, ranks: Ranks | N
             return jax.random.split(key, (first_of or 1) * parts)[:parts]
 
     config: Any = jax.config
-    # Less than it would take to optimise what runs a few times; but see `_HEAVY` in fwbench/parity/jax.py.
+    # Less than it would take to optimise what runs a few times; but see `_HEAVY` in fwbench/ext/proofs/jax.py.
     config.update("jax_disable_most_optimizations", model.name != "resnet50")
     program = TrainStep(workload, model, weights, HORIZON, ranks)
     if first_of:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
+from fwbench.ext.proofs.case import Array, Case, Device, Mode, Side, side
+from fwbench.ext.proofs.errors import relative_l2
+from fwbench.ext.proofs.proof import Proof
+from fwbench.ext.proofs.torch import TorchSide
 from fwbench.models import Model
-from fwbench.parity.case import Array, Case, Device, Mode, Side, side
-from fwbench.parity.errors import relative_l2
-from fwbench.parity.proof import Proof
-from fwbench.parity.torch import TorchSide
 from tests.proving.records import ROOM, Rounding, Row
 
 # A float32 result differs from float64 by rounding alone, whatever its author; a smaller error than this is luck.

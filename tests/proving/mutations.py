@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from fwbench.ext.proofs import case as cases
+from fwbench.ext.proofs.case import Case
+from fwbench.ext.proofs.jax import JaxSide
 from fwbench.frameworks.jax import convolutions, layers
 from fwbench.frameworks.jax.networks import network
-from fwbench.parity import case as cases
-from fwbench.parity.case import Case
-from fwbench.parity.jax import JaxSide
 from tests.proving import planting
 from tests.proving.planting import Mutation, Patch, mutations, patching, setting
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fwbench import text
-from fwbench.parity.errors import BOUNDS, ROUNDINGS, Quantity
-from fwbench.parity.randomness import KEYS
+from fwbench.ext.proofs.errors import BOUNDS, ROUNDINGS, Quantity
+from fwbench.ext.proofs.randomness import KEYS
 from tests.proving.records import ROOM, Full, Row
 
 _TITLES: dict[Quantity, str] = {
@@ -111,8 +111,8 @@ another rate but not which layers draw.
 ## float64: each framework against PyTorch
 
 The largest error over all points: the worst tensor's for gradients and statistics, the worst step's loss for
-optimizers. A dash: the model has no running statistics. `fwbench/parity/errors.py` gives the reason of each bound. Two
-operators stand in by their definitions: PyTorch's hard-sigmoid, whose derivative is rounded to float32, and
+optimizers. A dash: the model has no running statistics. `fwbench/ext/proofs/errors.py` gives the reason of each bound.
+Two operators stand in by their definitions: PyTorch's hard-sigmoid, whose derivative is rounded to float32, and
 TensorFlow's fused batch normalisation, which does not compute in float64; `tests/correctness/test_float64.py` and
 `test_tensorflow.py` prove them equal to what they replace. JAX's convolutions are in the forms that are measured on a
 CPU (docs/xla-cpu.md), which `tests/correctness/test_convolutions.py` proves equal to XLA's own; TensorFlow's are those

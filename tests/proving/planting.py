@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fwbench.ext.proofs.case import Case, Mode, Side
+from fwbench.ext.proofs.errors import Quantity, bound, measure, prove
+from fwbench.ext.proofs.torch import TorchSide
 from fwbench.models import CATALOG
-from fwbench.parity.case import Case, Mode, Side
-from fwbench.parity.errors import Quantity, bound, measure, prove
-from fwbench.parity.torch import TorchSide
 
 Patch = pytest.MonkeyPatch
 

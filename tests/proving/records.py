@@ -12,12 +12,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fwbench.ext.proofs.case import Mode
+from fwbench.ext.proofs.errors import BOUNDS, Quantity
 from fwbench.machine import machine, versions
 from fwbench.models import CATALOG
-from fwbench.parity.case import Mode
-from fwbench.parity.errors import BOUNDS, Quantity
-from fwbench.parity.sources import sources
-from fwbench.parity.store import Key, digest
+from fwbench.models.sources import sources
+from fwbench.models.store import Key, digest
 from fwbench.record.decoding import Decoded
 
 FOLDER = Path(__file__).with_name("records")
@@ -31,10 +31,10 @@ MUTATIONS = {"jax": "tests.proving.mutations", "tensorflow": "tests.proving.tens
 
 # The modules of fwbench whose arithmetic a full proof runs through. Of the latter some look for the place of a
 # difference when a proof has failed; others read files and name faults: none of the suite's networks has a checkpoint.
-_COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.parity.")
+_COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.ext.proofs.")
 _ASIDE = (
-    "fwbench.parity.where",
-    "fwbench.parity.store",
+    "fwbench.ext.proofs.where",
+    "fwbench.models.store",
     "fwbench.models.checkpoint",
     "fwbench.models.importing",
     "fwbench.frameworks.faults",

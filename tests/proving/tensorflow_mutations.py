@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from fwbench.ext.proofs.case import Case
+from fwbench.ext.proofs.tensorflow import TensorFlowSide
 from fwbench.frameworks.tensorflow import layers, optimizers, vit
 from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.parity.case import Case
-from fwbench.parity.tensorflow import TensorFlowSide
 from tests.proving import planting
 from tests.proving.planting import Mutation, Patch, mutations, patching, setting
 

@@ -12,9 +12,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from fwbench.models import CATALOG
-from fwbench.parity import store
-from fwbench.parity.store import Key, Proved
+from fwbench.models import CATALOG, store
+from fwbench.models.store import Key, Proved
 from fwbench.record.reading import PROOFS
 from tests.unit.shared import ALONE, finish
 from tests.unit.suites import FAST

@@ -10,16 +10,33 @@ from pathlib import Path
 import pytest
 
 import fwbench
+from fwbench.models import CATALOG
+from fwbench.models.store import stamp
 from tests.unit.recorded import measured, saved, write
 from tests.unit.shared import ALONE, finish
 
 PACKAGE = Path(fwbench.__file__).parent
 TESTS = Path(__file__).parents[1]
+# The tests that prove the suite's own networks; they need the extension that proves.
+PROVING = ("correctness", "proving")
 HELP = """
 import json
 from fwbench.commands.cli import commands
 from fwbench.commands.report import _writers
 print(json.dumps([sorted(commands()), sorted(_writers())]))
+"""
+STAMP = """
+import json
+from fwbench.models import CATALOG
+from fwbench.models.store import stamp
+print(json.dumps(stamp(CATALOG["mlp"], "jax", None)))
+"""
+PROOF = """
+import fwbench
+
+@fwbench.proof("mlp")
+def test_proof(fwbench_prove):
+    fwbench_prove()
 """
 
 
@@ -35,9 +52,16 @@ def extensions(path):
 
 
 def test_no_test_of_the_core_imports_one():
-    files = [path for path in TESTS.rglob("*.py") if path.relative_to(TESTS).parts[0] != "ext"]
+    files = [path for path in TESTS.rglob("*.py") if path.relative_to(TESTS).parts[0] not in ("ext", *PROVING)]
     assert Path(__file__) in files
     assert {str(path): extensions(path) for path in files if extensions(path)} == {}
+
+
+def test_what_proves_the_suite_imports_the_one_that_proves():
+    files = [path for place in PROVING for path in (TESTS / place).rglob("*.py")]
+    imported = {module for path in files for module in extensions(path)}
+    assert imported
+    assert [module for module in imported if not f"{module}.".startswith("fwbench.ext.proofs.")] == []
 
 
 @pytest.mark.parametrize("line", ["import fwbench.ext.ci", "from fwbench import ext", "from fwbench.ext import ci"])
@@ -52,10 +76,10 @@ def core(tmp_path_factory):
     folder = tmp_path_factory.mktemp("core")
     shutil.copytree(PACKAGE, folder / "fwbench", ignore=shutil.ignore_patterns("ext", "__pycache__"))
 
-    def run(*words, cwd=folder):
+    def run(*words, cwd=folder, code=0):
         variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         done = finish(sys.executable, *words, cwd=cwd, env={**variables, "PYTHONPATH": str(folder)})
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
     return run
@@ -63,7 +87,7 @@ def core(tmp_path_factory):
 
 def test_it_has_its_own_commands_and_formats(core):
     commands, formats = json.loads(core("-c", HELP))
-    assert commands == ["audit", "compare", "doctor", "list", "measure", "prove", "report", "selftest"]
+    assert commands == ["compare", "doctor", "list", "measure", "report", "selftest"]
     assert formats == ["csv", "html", "markdown"]
 
 
@@ -77,3 +101,12 @@ def test_it_measures_a_plain_test(core, tmp_path):
     (tmp_path / "test_plain.py").write_text("def test_sum(benchmark):\n    assert benchmark(sum, [1, 2]) == 3\n")
     core("-m", "pytest", *ALONE, "-q", "--benchmark-only", "--benchmark-json=run.json", cwd=tmp_path)
     assert [one["name"] for one in json.loads((tmp_path / "run.json").read_text())["benchmarks"]] == ["test_sum"]
+
+
+def test_it_knows_the_proofs_that_ship_and_makes_none(core, tmp_path):
+    known = stamp(CATALOG["mlp"], "jax", None)
+    assert known["state"] != "missing"
+    assert json.loads(core("-c", STAMP)) == known
+    (tmp_path / "test_proof.py").write_text(PROOF)
+    told = core("-m", "pytest", *ALONE, "-q", "-k", "jax", cwd=tmp_path, code=1)
+    assert "needs fwbench's extension `proofs`" in told

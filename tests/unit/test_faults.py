@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 from pytest_benchmark.storage.file import FileStorage
@@ -28,24 +27,19 @@ import fwbench
 from fwbench.commands import selftest
 from fwbench.commands.cli import main
 from fwbench.compare import evidence
-from fwbench.errors import UserError
 from fwbench.machine import machine, oom
 from fwbench.machine.disturbances import slowed
 from fwbench.machine.oom import Kills
-from fwbench.models import Model
-from fwbench.models.inputs import normal
 from fwbench.models.project import Project
-from fwbench.parity.store import Key, Proved
 from fwbench.plugin.saving import take_over
 from fwbench.record import files, journal
 from fwbench.record.journal import Journal
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
-from fwbench.record.reading import PROOFS, read
+from fwbench.record.reading import read
 from fwbench.record.workload import Workload
 from fwbench.worker import memory
 from fwbench.worker.client import channel, interrupts, scratch, server, starting
-from fwbench.worker.client import prove as proving
 from fwbench.worker.client.conversation import crashed
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.starting import PACKAGE
@@ -768,24 +762,6 @@ def test_fwbench_prove_that_is_interrupted_is_one_sentence(suite, number, code, 
     assert (ended, said.split("\n")) == (code, ["", told, ""])
 
 
-def test_a_proof_that_is_interrupted_leaves_no_process(folder, tmp_path, monkeypatch):
-    script = tmp_path / "script.py"
-    script.write_text('print(\'{"stage": "output"}\', flush=True)\nimport faults\nfaults.hang()\n')
-    monkeypatch.setattr(proving, "_PROCESS", script)
-    pids = []
-
-    def interrupt(stage):
-        pids.extend(children(os.getpid()))
-        raise KeyboardInterrupt
-
-    pair = fwbench.Model("pair", torch="nets:Torch", jax="nets:Jax", inputs=fwbench.normal(2))
-    with pytest.raises(KeyboardInterrupt):
-        proving.prove(pair, "jax", Project(tmp_path, ()), interrupt)
-    assert len(pids) == 1
-    assert not alive(pids[0])
-    assert list(folder.iterdir()) == []
-
-
 def test_the_load_of_a_killed_selftest_ends_with_it(folder):
     code = (
         "import random, time; from fwbench.commands.selftest import _load\n"
@@ -1164,15 +1140,3 @@ except OSError as error:
     assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == (
         [(path.name, content)] if content else []
     )
-
-
-def test_a_proof_that_cannot_be_kept_is_told_with_what_it_came_to(tmp_path, monkeypatch):
-    """The proofs' folder is a file."""
-    model = Model("mine", torch="nets:Net", jax="nets:Other", inputs=normal(3), classes=2)
-    found = Proved("mine", "jax", "torch", "proved", "", {}, {}, Key("", {}, {}))
-    channel = Mock(pid=0, **{"receive.return_value": {"proved": dataclasses.asdict(found)}})
-    monkeypatch.setattr(proving, "Channel", lambda *_: channel)
-    (tmp_path / PROOFS).parent.mkdir()
-    (tmp_path / PROOFS).write_text("a file")
-    with pytest.raises(UserError, match=r"^mine: jax is proved, but .*proofs cannot be written \(File exists\)"):
-        proving.prove(model, "jax", Project(tmp_path, ()))

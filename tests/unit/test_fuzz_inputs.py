@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fwbench.commands.audit import pairs
 from fwbench.compare import evidence
 from fwbench.compare.criteria import thresholds
 from fwbench.compare.duet import Duet
@@ -26,9 +25,8 @@ from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
 from fwbench.gates import kept
-from fwbench.models import Model, ModelError, checkpoint
+from fwbench.models import Model, ModelError, checkpoint, store
 from fwbench.models.inputs import normal
-from fwbench.parity import store
 from fwbench.plugin import resuming
 from fwbench.record import journal as journals
 from fwbench.record.reading import each, read
@@ -42,6 +40,7 @@ from tests.unit.test_facts import known, of, stored
 from tests.unit.test_fuzz import PLAIN, as_lines, bytes_of, consume, file_of, is_clean, read_whole, spoilt
 
 GITHUB = extension("ci.github")
+PAIRS = extension("proofs.audit.pairs")
 
 LONG = settings(PLAIN, max_examples=3_000, derandomize=False)
 
@@ -217,7 +216,7 @@ def lists(draw):
 
 def check_list(data):
     with file_of(data, "x.toml") as path:
-        asked(pairs.read, path)
+        asked(PAIRS.read, path)
 
 
 EVENTS = (
@@ -269,7 +268,7 @@ TARGETS = {
     "facts": (spoilt_bytes(written(lambda path: stored(path.parent))), check_fact),
     "proofs": (spoilt_bytes(PROOFS), check_proofs),
     # What somebody else writes: lists, events, weights.
-    "list": (lists(), check_list),
+    **({"list": (lists(), check_list)} if PAIRS else {}),
     **({"event": (events(), check_event)} if GITHUB else {}),
     "checkpoint": (checkpoints(), check_checkpoint),
 }

@@ -8,7 +8,7 @@ import fwbench
 from fwbench.compare.cases import short, title
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import Project, complete, is_further, proofs, provable, proved_as, unknown_network
-from fwbench.parity.store import Key, Proved, write
+from fwbench.models.store import Key, Proved, write
 from fwbench.plugin.conditions import _followed
 from fwbench.record.lanes import LANES, OWN, network
 from fwbench.record.workload import Workload

@@ -118,9 +118,10 @@ def test_a_packages_lane_is_in_the_report(run, measured, tmp_path):
 
 
 PROVE = """
-from fwbench.commands import cli, prove
+from fwbench.commands import cli
+from fwbench.ext.proofs import command
 
-prove.is_installed = lambda framework: False
+command.is_installed = lambda framework: False
 raise SystemExit(cli.main(["prove", "mlp"]))
 """
 

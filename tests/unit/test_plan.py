@@ -14,7 +14,6 @@ from fwbench import frameworks, units
 from fwbench.errors import Absent
 from fwbench.machine.facts import WORTH
 from fwbench.models import CATALOG
-from fwbench.parity.case import MODELS
 from fwbench.plugin import plan as plan_module
 from fwbench.plugin.plan import Estimate, Plan, estimates, rest, windows
 from fwbench.plugin.selecting import select
@@ -28,6 +27,7 @@ from fwbench.worker.process import job
 from fwbench.worker.process.run import Measuring
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.taken import Taken
+from tests.proving import MODELS
 from tests.unit.fakes import FakeFramework, FakeProgram
 from tests.unit.recorded import MACHINE, journal, measured, write
 

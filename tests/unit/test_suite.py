@@ -9,7 +9,6 @@ import pytest
 from fwbench.machine import machine
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
-from fwbench.parity.case import MODELS
 from fwbench.plugin import selecting
 from fwbench.plugin.selecting import select
 from fwbench.record import lanes
@@ -17,6 +16,7 @@ from fwbench.record.workload import MODES, STATEFUL
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.selection import SETTINGS
 from fwbench.suite.studies import STUDIES
+from tests.proving import MODELS
 
 
 @pytest.fixture

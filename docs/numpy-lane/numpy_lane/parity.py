@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fwbench.parity.case import ADAM, MAIN, SGD, STEPS, Backward, Forward, Side
+from fwbench.ext.proofs.case import ADAM, MAIN, SGD, STEPS, Backward, Forward, Side
 from numpy_lane import mlp
 from numpy_lane.adapter import network
 

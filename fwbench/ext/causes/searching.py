@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fwbench import units
+from fwbench.commands.collecting import collected, collected_plain, is_installed
 from fwbench.commands.measure import stated
-from fwbench.commands.prove import collected, collected_plain, is_installed
 from fwbench.compare.criteria import PAIRED
 from fwbench.errors import Absent, UserError, hint
 from fwbench.ext.causes.sentences import pairs

@@ -11,8 +11,8 @@ from typing import Any
 from fwbench.frameworks.contract import Framework, Program, Ranks
 from fwbench.machine import nvml, versions
 from fwbench.models import stateful
+from fwbench.models.sources import sources
 from fwbench.models.weights import Weights, canonical, digest
-from fwbench.parity.sources import sources
 from fwbench.record.lanes import RECORDED, Lane
 from fwbench.record.measurement import Metric
 from fwbench.worker.process.faults import ToldError

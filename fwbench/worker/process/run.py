@@ -18,7 +18,7 @@ from fwbench.machine.facts import Facts
 from fwbench.meters.imported import also_imported, with_others
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import provable
-from fwbench.parity.store import stamp
+from fwbench.models.store import stamp
 from fwbench.record.lanes import TOOLS, Lane, recorded
 from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measurement, Rank
 from fwbench.record.workload import Workload

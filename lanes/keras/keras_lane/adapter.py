@@ -6,7 +6,7 @@ import sys
 from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.precision import Products
 from fwbench.models.inputs import draw
-from fwbench.parity.sources import sources
+from fwbench.models.sources import sources
 
 # Keras imports these packages if they are installed, and needs none of them. They are hidden because their memory would
 # count, and because scikit-learn sets variables of OpenMP for the whole process.

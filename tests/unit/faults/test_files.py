@@ -11,7 +11,7 @@ import pytest
 
 import fwbench
 from fwbench.commands.cli import main
-from fwbench.parity import store
+from fwbench.models import store
 from fwbench.record import files, journal
 from fwbench.report import outcome_file
 from fwbench.worker.client.starting import PACKAGE

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.commands import collecting
 from fwbench.commands.cli import main
 from fwbench.errors import UserError
 from fwbench.machine import machine
@@ -214,11 +215,9 @@ def test_tests_that_end_the_process_that_collects_them_are_one_sentence(project,
 
 
 def test_tests_that_hang_are_one_sentence_that_says_where(project, monkeypatch, capsys, fault):
-    from fwbench.commands import prove
-
     project("import time\n\ndef wait_here():\n    time.sleep(3600)\n\nwait_here()\n")
     for deadline in (3.0, 30.0):
-        monkeypatch.setattr(prove, "_COLLECTING", deadline)
+        monkeypatch.setattr(collecting, "_COLLECTING", deadline)
         assert main(["prove"]) == 4
         said = capsys.readouterr().err
         if "wait_here" in said:

@@ -160,7 +160,6 @@ def test_as_many_as_it_asks_for_are_enough(noops):
 # Leaves so many descriptors, and runs a line of code.
 LEAVE = """
 import os, resource, tempfile
-import fwbench.worker.client.prove
 from fwbench.errors import UserError
 from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.scratch import Scratch

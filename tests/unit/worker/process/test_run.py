@@ -17,8 +17,8 @@ from fwbench.machine import load, nvml
 from fwbench.machine.facts import Facts, asked
 from fwbench.meters import heap, sketching
 from fwbench.models import CATALOG, ModelError
+from fwbench.models.store import stamp
 from fwbench.models.weights import digest
-from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import STAGES as TOLD

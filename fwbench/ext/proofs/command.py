@@ -1,0 +1,116 @@
+"""`fwbench prove`: proves that the networks of a model's frameworks compute the same thing."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+
+from fwbench.commands.collecting import collected, is_installed
+from fwbench.errors import UserError
+from fwbench.ext.proofs.client import interpreter, prove
+from fwbench.models import CATALOG, Model
+from fwbench.models.project import Project, proofs
+from fwbench.models.store import Proved, of_suite
+from fwbench.suite.selection import pythons
+
+# Exit code where a proof found a difference.
+_NOT_THE_SAME = 1
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compares each framework's network with the reference's in float64: output, loss, gradients, "
+        "running statistics, and the losses of five SGD and Adam steps; and what each loses in float32. It says which "
+        "choices of the reference no input takes. A proof is kept for as long as the model, its source files "
+        "and the frameworks' versions stay as they are. Ends with 0 where all is proved that tests measure, 1 "
+        "where networks differ, and 4 where there can be no proof."
+    )
+    parser.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="names of models that the project's tests name, or of the suite's own. Default: all that the tests name",
+    )
+    parser.add_argument(
+        "--python",
+        metavar="FRAMEWORK=PATH",
+        action="append",
+        default=[],
+        help="interpreter that proves a framework's networks, as pytest's --fwbench-python names the one that measures "
+        "them; it needs the reference's framework, too. May be repeated. Default: what pytest's own settings name",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    given = pythons(options.python, "--python")
+    # The suite's own models are known without looking at any test.
+    found = collected(collecting=not (options.models and set(options.models) <= set(CATALOG)))
+    project, others = found.project, {**pythons(found.pythons), **given}
+    code = 0
+    for chosen in _chosen(options.models, project, found.models):
+        pairs = proofs(chosen)
+        if not pairs:
+            print(f"{chosen.name}: only in {chosen.reference}, so there is nothing to prove")
+        for model, candidate in pairs:
+            here = interpreter(model, candidate, others) == sys.executable
+            if here and of_suite(model, candidate) and not is_installed(candidate):
+                print(f"{model.name}: {candidate} is not installed here, so its network is not proved")
+                continue
+            try:
+                proved = prove(model, candidate, project, tell, pythons=others)
+            except UserError as error:
+                print(f"fwbench: {error}", file=sys.stderr)
+                code = code or UserError.EXIT_CODE
+                continue
+            differs = proved.state != "proved" and not (proved.training_alone and chosen.name in found.untrained)
+            print(_line(proved, differs=differs), flush=True)
+            if differs:
+                code = _NOT_THE_SAME
+    return code
+
+
+def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[Model]:
+    if not names:
+        if not named:
+            raise UserError(
+                "no test names a model to prove: mark one with @fwbench.proof(model) or @fwbench.benchmark(model), or "
+                f"name one of the suite's own: {', '.join(name for name in CATALOG if CATALOG[name].networks)}."
+            )
+        return named
+    for name in names:
+        if name not in project.models or not project.models[name].networks:
+            known = ", ".join(name for name, model in project.models.items() if model.networks)
+            raise UserError(f"no test names a model {name!r}, and the suite has none: choose from {known}.")
+    return [project.models[name] for name in names]
+
+
+def _line(proved: Proved, *, differs: bool) -> str:
+    """The result of a proof, in which something `differs` that tests measure, or nothing."""
+    pair = f"{proved.candidate} {{}} the same as {proved.reference}"
+    if differs:
+        return f"{proved.model}: {pair.format('does not compute')}: {proved.sentence}"
+    at = f" at {len(proved.points)} points ({'; '.join(proved.points)})" if proved.points else ""
+    left_out = [f"not compared at {point}: {reason}" for point, reason in proved.left_out.items()]
+    if proved.state == "proved":
+        line = f"{pair.format('computes')}{at} (closest to its bound: {_nearest(proved)})"
+        power = f"The proof {proved.power.sentence}" if proved.power else ""
+        rest = [power, proved.sentence]
+    else:
+        line = f"in inference, which is all that the tests measure, {pair.format('computes')}{at}"
+        rest = [f"In training it does not: {proved.sentence}"]
+    return ". ".join(filter(None, [f"{proved.model}: {line}", *left_out, proved.not_tried, *rest]))
+
+
+def _nearest(proved: Proved) -> str:
+    nearest = proved.nearest
+    if nearest is None:
+        worst = max(proved.errors, key=lambda quantity: proved.errors[quantity] / proved.bounds[quantity])
+        return f"{worst} {proved.errors[worst]:.1e}, at most {proved.bounds[worst]:.0e}"
+    tensor = "" if nearest.tensor == nearest.quantity else f" of {nearest.tensor}"
+    return f"{nearest.quantity}{tensor} {nearest.error:.1e}, at most {nearest.bound:.0e}, in {nearest.mode} mode"
+
+
+def tell(stage: str) -> None:
+    """Show a stage of a proof on a terminal, in the place of the last one."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K  {stage}", end="\r", file=sys.stderr, flush=True)
