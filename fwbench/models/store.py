@@ -22,11 +22,6 @@ from fwbench.record import files
 from fwbench.record.decoding import Decoded
 from fwbench.record.lanes import LANES
 
-# Most untried sides, or missed mistakes, that a sentence lists.
-_LISTED = 6
-
-_MODES = {"eval": "inference", "train": "training"}
-
 SHIPPED = Path(__file__).with_name("proofs")
 
 # Fields without influence on a proof: titles, figures for readers, and axis values that are not proved.
@@ -117,21 +112,6 @@ class Power(Decoded):
     possible: int
     modes: tuple[str, ...] = ()
 
-    @property
-    def sentence(self) -> str:
-        """In words: `would have found 187 of 190 mistakes planted in inference; not found: clip at -2 (a.py:41)`."""
-        planted = f"mistakes planted in {' and '.join(map(_MODES.__getitem__, self.modes))}" if self.modes else ""
-        counted = f"would have found {self.found} of {self.planted} {planted or 'planted mistakes'}"
-        more = [f"and {len(self.missed) - _LISTED} more"] if len(self.missed) > _LISTED else []
-        return counted + ("; not found: " + ", ".join([*self.missed[:_LISTED], *more]) if self.missed else "")
-
-    def __add__(self, other: "Power") -> "Power":
-        """The power over two modes together."""
-        missed = (*self.missed, *other.missed)
-        counts = self.planted + other.planted, self.found + other.found
-        modes = tuple(dict.fromkeys((*self.modes, *other.modes)))
-        return Power(*counts, tuple(dict.fromkeys(missed)), self.possible + other.possible, modes)
-
 
 @dataclass(frozen=True)
 class Proved(Decoded):
@@ -164,12 +144,6 @@ class Proved(Decoded):
     nearest: Nearest | None = None
     power: Power | None = None
     training_alone: bool = False
-
-    @property
-    def not_tried(self) -> str:
-        """The untried sides, as `not tried: `mask` = 0 (net.py, line 12)`; empty if the points take every side."""
-        more = [f"and {len(self.untried) - _LISTED} more"] if len(self.untried) > _LISTED else []
-        return f"not tried: {'; '.join([*self.untried[:_LISTED], *more])}" if self.untried else ""
 
 
 def write(proved: Proved, folder: Path) -> None:

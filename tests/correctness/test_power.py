@@ -279,17 +279,6 @@ def test_where_a_clip_changes_something(function, window):
     assert {site.range for site in kinds(of(function, jnp.ones((2, 3)))[1], "clip") if site.path} == {window}
 
 
-def test_the_sentence():
-    named = tuple(f"clip at {-number} (mixer.py:{number})" for number in range(1, 9))
-    assert Power(190, 190, (), 900).sentence == "would have found 190 of 190 planted mistakes"
-    assert Power(190, 189, named[1:2], 900).sentence == (
-        "would have found 189 of 190 planted mistakes; not found: clip at -2 (mixer.py:2)"
-    )
-    assert Power(190, 182, named, 900).sentence.endswith("clip at -6 (mixer.py:6), and 2 more")
-    both = Power(9, 9, (), 9, ("eval",)) + Power(8, 8, (), 8, ("train",))
-    assert both.sentence == "would have found 17 of 17 mistakes planted in inference and training"
-
-
 def test_power_goes_through_json():
     answer = Power(2, 1, ("clip at -2 (mixer.py:2)",), 9)
     assert Power.from_json(json.loads(json.dumps(dataclasses.asdict(answer)))) == answer

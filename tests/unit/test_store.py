@@ -169,12 +169,6 @@ def test_a_proof_is_read_as_it_was_written(networks, tmp_path):
     assert nearest.ratio == pytest.approx(0.2)
 
 
-def test_some_untried_sides_are_listed():
-    assert proved().not_tried == ""
-    many = dataclasses.replace(proved(), untried=tuple("abcdefgh"))
-    assert many.not_tried == "not tried: a; b; c; d; e; f; and 2 more"
-
-
 def test_another_checkpoint_has_not_been_proved(networks, tmp_path):
     model = fwbench.Model.from_json({**MODEL.to_json(), "checkpoint": "trained.safetensors"})
     (networks / "trained.safetensors").write_bytes(b"some")

@@ -8,13 +8,11 @@ That is {"proved"}; if there can be no proof, {"unavailable"} with a sentence, o
 interpreter lacks. All that the user's code prints goes to standard error.
 """
 
-import functools
 import gc
 import math
-import operator
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -188,7 +186,18 @@ def _power(model: Model, candidate: str, send: Send, seconds: float) -> Power | 
         send({"stage": f"{mode}: planted mistakes"})
         powers += filter(None, [Proof(model, candidate, mode).power(seconds)])
         gc.collect()
-    return functools.reduce(operator.add, powers) if powers else None
+    return _together(powers) if powers else None
+
+
+def _together(powers: Sequence[Power]) -> Power:
+    """The power over several modes."""
+    return Power(
+        sum(one.planted for one in powers),
+        sum(one.found for one in powers),
+        tuple(dict.fromkeys(name for one in powers for name in one.missed)),
+        sum(one.possible for one in powers),
+        tuple(dict.fromkeys(mode for one in powers for mode in one.modes)),
+    )
 
 
 if __name__ == "__main__":
