@@ -18,7 +18,6 @@ from fwbench.models import Model, checkpoint
 from fwbench.models.importing import ModelError, load
 from fwbench.models.inputs import Input
 from fwbench.models.inputs import draw as draw_inputs
-from fwbench.models.store import Power
 from fwbench.models.weights import Shape, Weights, draw, draw_unit, perturbed
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
@@ -279,18 +278,6 @@ class Side(ABC):
         ours, theirs = self.backward(point).gradients, other.backward(point).gradients
         pairs = [(self.forward(point).output, other.forward(point).output), *((ours[n], theirs[n]) for n in ours)]
         return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
-
-    def power(self, reference: "Side", points: Sequence[Point], seconds: float) -> Power | None:
-        """Count the mistakes, planted in this side's program, that a proof at these points finds.
-
-        None, the default, says that none can be planted in the framework's programs.
-
-        Args:
-            reference: the other side, whose rounding the proof admits.
-            points: the proof's points, the main one first.
-            seconds: time after which no more are planted.
-        """
-        return None
 
     def calls(self, point: Point = MAIN) -> list[Call]:
         """The calls of modules in one forward pass, operator by operator, in the order in which they end; or none."""

@@ -37,7 +37,6 @@ from fwbench.frameworks.jax.options import faster, known
 from fwbench.frameworks.jax.stateful import placed_state, stepped
 from fwbench.frameworks.jax.training import criterion
 from fwbench.models import Model, stateful
-from fwbench.models.store import Power
 from fwbench.models.weights import Shape, is_statistic
 
 State = dict[str, jax.Array]
@@ -47,6 +46,11 @@ _AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters
 # Models that are compiled without these options, which make XLA's loops for the gradients of their convolutions ten
 # times slower in float64.
 _HEAVY = frozenset({"resnet50"})
+
+
+def options(model: Model) -> dict[str, Any]:
+    """XLA's options for a model's programs in float64."""
+    return {} if model.name in _HEAVY else known(_AS_WRITTEN)
 
 
 class JaxSide(Side):
@@ -71,7 +75,7 @@ class JaxSide(Side):
         # A program in float32 is compiled as a lane compiles it.
         forward, backward = faster(case.model.name, device.platform), {}
         if case.dtype == "float64":
-            forward = backward = {} if case.model.name in _HEAVY else known(_AS_WRITTEN)
+            forward = backward = options(case.model)
         self._apply = self.answer if eager else jax.jit(self.answer, compiler_options=forward)
         self._differentiate = differentiate if eager else jax.jit(differentiate, compiler_options=backward)
 
@@ -250,12 +254,6 @@ class JaxSide(Side):
                 (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics, inputs)
                 losses.append(float(loss))
         return np.array(losses)
-
-    def power(self, reference: Side, points: Sequence[Point], seconds: float) -> Power | None:
-        # Imported here, as that module plants mistakes in sides of this class and so imports this module.
-        from fwbench.ext.proofs.power.search import power
-
-        return power(self, reference, points, seconds=seconds) if self.network.shapes else None
 
     def _forward(self, point: Point) -> Forward:
         arguments = self.arguments(point)

@@ -22,6 +22,7 @@ from fwbench.ext.proofs.errors import (
 from fwbench.ext.proofs.matching import has_statistics, match, shapes
 from fwbench.ext.proofs.where import place as where
 from fwbench.models import Model, ModelError
+from fwbench.models.importing import load
 from fwbench.models.store import Nearest, Power
 
 # The other points at which output, loss, gradients and statistics are compared. The canonical weights do not reach
@@ -31,6 +32,9 @@ _OF_FUNCTIONS = (Point(scale=4.0), Point(scale=0.25))
 
 # A point is left out if rounding alone may move the reference's output, loss or gradients by more than this share.
 _UNKNOWN = 1e-3
+
+# The function that plants mistakes in each framework's programs. Without one, none can be planted.
+_PLANTING = {"jax": "fwbench.ext.proofs.power.search:power"}
 
 # Batch size of a proof, and of a proof in training mode with batch normalisation, which needs several samples.
 _BATCH, _TRAIN_BATCH = 2, 8
@@ -151,12 +155,15 @@ class Proof:
     def power(self, seconds: float) -> Power | None:
         """Count the mistakes, planted in the candidate's program, that the proof would have found at its points.
 
-        After so many `seconds` no more are planted. None says that none can be planted in the framework's programs.
+        After so many `seconds` no more are planted. None says that none can be planted in the framework's programs, or
+        that the network has no weights.
         """
+        if self.candidate not in _PLANTING or not shapes(self.model, self.candidate):
+            return None
         points = [MAIN, *(point for point in elsewhere(self.model) if str(point) not in self.left_out)]
         one, other = self.pair(self._backward)
-        found = other.power(one, points, seconds)
-        return replace(found, modes=(self.mode,)) if found else None
+        found: Power = load(_PLANTING[self.candidate])(other, one, points, seconds=seconds)
+        return replace(found, modes=(self.mode,))
 
     def pair(self, case: Case) -> tuple[Side, Side]:
         """The reference's side of a case in this mode, and the candidate's."""

@@ -12,11 +12,10 @@ import numpy as np
 
 from fwbench.ext.proofs.case import MAIN, Point, Side
 from fwbench.ext.proofs.errors import FORWARD, Errors, Quantity, bound, gradient_errors, measure
-from fwbench.ext.proofs.jax import _AS_WRITTEN, _HEAVY, JaxSide, State
+from fwbench.ext.proofs.jax import JaxSide, State, options
 from fwbench.ext.proofs.power.mistakes import KINDS
 from fwbench.ext.proofs.power.program import NONE, Planted
 from fwbench.ext.proofs.power.sites import Site, sites
-from fwbench.frameworks.jax.options import known
 from fwbench.models.store import Power
 
 _MOST = 120
@@ -84,9 +83,9 @@ class _Programs:
             loss, rest = jax.tree.unflatten(structure, outputs)
             return loss, (rest, ranges)
 
-        options = {} if side.case.model.name in _HEAVY else known(_AS_WRITTEN)
-        self.apply = jax.jit(answer, compiler_options=options)
-        self.differentiate = jax.jit(jax.value_and_grad(answer, has_aux=True), compiler_options=options)
+        compiled = functools.partial(jax.jit, compiler_options=options(side.case.model))
+        self.apply = compiled(answer)
+        self.differentiate = compiled(jax.value_and_grad(answer, has_aux=True))
         # Keep the arguments at the last point only.
         self.arguments = functools.lru_cache(maxsize=1)(side.arguments)
         with side.arithmetic():
