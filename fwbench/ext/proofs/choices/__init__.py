@@ -4,10 +4,8 @@ A mistake on a side that no point takes changes no result. This module imports n
 """
 
 import itertools
-import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -16,7 +14,6 @@ from numpy.typing import NDArray
 
 from fwbench.ext.proofs.case import TARGETS, Case, Point
 from fwbench.ext.proofs.where.calls import shown
-from fwbench.models.importing import INSTALLED
 
 # Words for the two sides of each comparison of a value with a number.
 _COMPARED = {
@@ -28,8 +25,6 @@ _COMPARED = {
     "ge": ("{} >= {}", "{} < {}"),
 }
 COMPARISONS = tuple(_COMPARED)
-
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 
 # Words for the two sides of each kind of limit, a number.
 _LIMITED = {
@@ -115,11 +110,6 @@ class Choices:
 
 def _filled(words: tuple[str, str], *given: str) -> tuple[str, str]:
     return words[0].format(*given), words[1].format(*given)
-
-
-def is_installed(path: str) -> bool:
-    """True if a file belongs to an installed library, in this environment or in one that it is laid over."""
-    return path.startswith(_INSTALLED) or not INSTALLED.isdisjoint(Path(path).parts)
 
 
 def site_of(frame: FrameType) -> Site:

@@ -12,11 +12,12 @@ from jax.extend.core import Literal as Constant
 
 import fwbench
 from fwbench.ext.proofs.case import Point
-from fwbench.ext.proofs.choices import COMPARISONS, Choice, Choices, Site, is_installed
+from fwbench.ext.proofs.choices import COMPARISONS, Choice, Choices, Site
 from fwbench.ext.proofs.jax import _AS_WRITTEN, JaxSide
 from fwbench.ext.proofs.power.facts import CALLS, LAYOUT, RULED, inner_programs, is_real, is_variable
 from fwbench.ext.proofs.power.program import _bound
 from fwbench.ext.proofs.power.sites import _is_users
+from fwbench.ext.proofs.where.calls import is_installed
 from fwbench.frameworks.jax.options import known
 
 # JAX's functions that choose for their caller. Others guard against numbers that are not finite, or turn an index.

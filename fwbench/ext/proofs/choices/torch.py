@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwbench.ext.proofs.case import Point
-from fwbench.ext.proofs.choices import COMPARISONS, Choice, Choices, Site, counting, is_installed, named, site_of
+from fwbench.ext.proofs.choices import COMPARISONS, Choice, Choices, Site, counting, named, site_of
 from fwbench.ext.proofs.torch import TorchSide
+from fwbench.ext.proofs.where.calls import is_installed
 
 # The target number that PyTorch's losses ignore if the user names none.
 _NO_INDEX = -100

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from jax._src import source_info_util
 
-from fwbench.ext.proofs.choices import is_installed
 from fwbench.ext.proofs.power import mistakes
 from fwbench.ext.proofs.power.facts import (
     CALLS,
@@ -32,6 +31,7 @@ from fwbench.ext.proofs.power.facts import (
     windows,
 )
 from fwbench.ext.proofs.power.mistakes import Mistake
+from fwbench.ext.proofs.where.calls import is_installed
 
 Path = tuple[int, ...]
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.models.importing import INSTALLED
+
 Array = NDArray[np.float64]
 
 # Attributes that decide what a module computes, each with the common name under which frameworks are compared.
@@ -21,6 +23,8 @@ SETTINGS = {
     **{"stride": "stride", "strides": "stride", "padding": "padding"},
     **{"approximate": "approximate", "activation": "activation", "num_heads": "heads", "negative_slope": "slope"},
 }
+
+_PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 
@@ -147,11 +151,15 @@ def recording(
 def shown(site: tuple[str, int], last: int | None = None) -> str:
     """A file and its lines in a few words; the path starts in the current folder or in one of Python's modules."""
     path = Path(site[0])
-    packages = (sysconfig.get_path(name) for name in ("purelib", "platlib"))
-    roots = (Path.cwd(), *map(Path, (*packages, *filter(None, sys.path))))
+    roots = (Path.cwd(), *map(Path, (*_PACKAGES, *filter(None, sys.path))))
     near = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), Path(path.name))
     lines = f"line {site[1]}" if last in (None, site[1]) else f"lines {site[1]}-{last}"
     return f"{near.as_posix()}, {lines}"
+
+
+def is_installed(path: str) -> bool:
+    """True if a file belongs to an installed library, in this environment or in one that it is laid over."""
+    return path.startswith(_PACKAGES) or not INSTALLED.isdisjoint(Path(path).parts)
 
 
 def _kinds(base: type) -> set[type]:
