@@ -8,7 +8,7 @@ import pytest
 
 from fwbench.plugin.session import Session
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.measurement import Failure
+from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from tests.unit.suites import benchmarks, ended, suite
 from tests.unit.suites import in_process as run
@@ -20,16 +20,21 @@ ALL = {1: 5, 2: 6, 3: 7}
 
 @pytest.fixture
 def planted(monkeypatch):
-    """What workers say of programs, by batch size: how many `adds` they have, and `changes` of their measurements."""
-    found, measure = SimpleNamespace(adds={}, changes={}), Session.run
+    """What workers say of programs, by batch size: how many `adds` they have, and `changes` of their measurements.
+
+    No worker is started for them, unless they are `real`.
+    """
+    found, measure = SimpleNamespace(adds={}, changes={}, real=False), Session.run
 
     def run(self, workload, protocol, tell=lambda _: None):
-        measurement, adds = measure(self, workload, protocol, tell), found.adds.get(workload.batch_size)
+        adds = found.adds.get(workload.batch_size)
+        measured = found.real or adds is None
+        measurement = measure(self, workload, protocol, tell) if measured else Measurement(workload)
         if adds is None:
             return measurement
         program = Fingerprint(form="fake", digest=f"digest of {adds} adds", operators={"add": adds})
         change = {"program": program, "failure": None, **found.changes.get(workload.batch_size, {})}
-        return dataclasses.replace(measurement, **change)
+        return dataclasses.replace(measurement, protocol=protocol.to_json(), **change)
 
     monkeypatch.setattr(Session, "run", run)
     return found
@@ -62,7 +67,8 @@ def compared(programs, baseline):
     return lambda adds, *arguments: programs(adds, f"--benchmark-compare={baseline}", *arguments)
 
 
-def test_the_same_programs_pass_and_nothing_is_timed(suite, compared):
+def test_the_same_programs_pass_and_nothing_is_timed(suite, planted, compared):
+    planted.real = True
     ended(
         compared(ALL),
         0,
@@ -194,7 +200,7 @@ def test_what_neither_run_can_tell_is_not_judged(suite, programs):
 
 @pytest.mark.slow
 def test_a_timed_record_is_a_baseline_too(suite, programs, planted):
-    planted.adds = ALL
+    planted.adds, planted.real = ALL, True
     run(suite, "--benchmark-only", "--benchmark-json=timed.json", "--benchmark-max-time=0", "--benchmark-min-rounds=5")
     assert programs(ALL, "--benchmark-compare=timed.json").ret == 0
     ended(

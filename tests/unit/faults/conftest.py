@@ -33,14 +33,20 @@ def fault(record_property, tmp_path):
     return file
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Workers of one server for all tests of a module, as no network may harm the next one's measurement."""
+    harness = seen.Harness(tmp_path_factory.mktemp("small"))
+    yield harness
+    harness.workers.close()
+
+
 @pytest.fixture
-def small(monkeypatch, tmp_path):
+def small(monkeypatch, shared):
     """Workers that measure the networks of tests/unit/plain/small_lane.py."""
     monkeypatch.syspath_prepend(seen.PLAIN)
     lanes = importlib.import_module("small_lane")
     monkeypatch.setenv("PYTHONPATH", seen.PATH)
     for lane in (lanes.LANE, lanes.FIXED):
         monkeypatch.setitem(LANES._all, lane.name, lane)
-    harness = seen.Harness(tmp_path)
-    yield harness
-    harness.workers.close()
+    return shared

@@ -90,8 +90,7 @@ def test_a_pass_in_which_the_process_was_stopped_is_made_again(small, fault):
     fault(KIND, "SIGSTOP to the worker for a second, and SIGCONT", said=source)
 
 
-def test_a_pass_that_is_stopped_every_time_is_marked(small, fault, monkeypatch):
-    monkeypatch.setenv("SMALL_STOPS", "0.5")
+def test_a_pass_that_is_stopped_every_time_is_marked(small, fault):
     found = small.measure("StopsInEachPass", min_rounds=120)
     (gap,) = (each for each in disturbances([found]) if each.cause == GAP)
     latency = found.passes[0]
@@ -309,9 +308,9 @@ def test_a_turn_says_for_how_long_its_process_was_stopped(small, job, asked, fau
     assert "built" in job(told)
     assert job({"place": [0]})["placed"] > 0
     held = [job(asked)["held"] for _ in range(4)]
-    assert max(held) > 0.5
-    assert min(held) < 0.5
-    fault(KIND, f"SIGSTOP for a second within a turn of {'lanes' if 'alone' in asked else 'a duet'}", said="")
+    assert max(held) > 0.4
+    assert min(held) < 0.4
+    fault(KIND, f"SIGSTOP for half a second within a turn of {'lanes' if 'alone' in asked else 'a duet'}", said="")
 
 
 class Partner:

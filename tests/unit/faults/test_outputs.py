@@ -14,7 +14,7 @@ LATER = "outputs that go wrong later"
 
 @pytest.fixture
 def right(small):
-    found = small.measure("Heavy")
+    found = small.once("Heavy")
     assert found.failure is None
     return found
 
@@ -51,7 +51,7 @@ def test_a_network_that_remembers_the_last_output_computes_in_each_timed_call(sm
 
 def test_where_a_lane_takes_one_batch_alone_its_weights_tell(small, fault):
     """As an adapter from outside that returns a stored result."""
-    right, found = (small.measure(network, lane="fixed") for network in ("Heavy", "Remembers"))
+    right, found = (small.once(network, lane="fixed") for network in ("Heavy", "Remembers"))
     check = found.parity["check"]
     assert not {"follows", "remembers"} & check.keys()
     assert (idle(right), idle(found)) == ([], ["weights"])
@@ -62,7 +62,7 @@ def test_where_a_lane_takes_one_batch_alone_its_weights_tell(small, fault):
 
 
 def test_two_networks_that_remember_confirm_each_other_in_nothing(small, fault):
-    found = small.measure("Remembers", lane="fixed")
+    found = small.once("Remembers", lane="fixed")
     assert agreement(found, found).agrees is None
     fault(REMEMBERING, "on both sides, in lanes that take one batch", said=str(agreement(found, found)))
 
@@ -119,7 +119,7 @@ def test_a_wrong_batch_is_an_error_in_one_lane_alone(small, fault):
 def test_an_output_that_changes_while_it_is_timed_is_told(small, fault, network, tried):
     found = small.measure(network)
     assert "has changed by" in wrong(found)
-    assert agreement(small.measure("Net"), found).agrees is False
+    assert agreement(small.once("Net"), found).agrees is False
     (line, *_) = seen.said(found)
     fault(LATER, tried, said=line)
 
@@ -128,7 +128,7 @@ def test_an_output_that_changes_while_it_is_timed_is_told(small, fault, network,
 @pytest.mark.parametrize("network", ["ById", "ByPointer", "ByValue", "ForWeights"])
 def test_modules_of_pytorch_that_remember_are_found(small, fault, network):
     amounts = {"lane": "torch", "module": "remembering_torch", "framework": "torch"}
-    right, found = (small.measure(name, **amounts) for name in ("Net", network))
+    right, found = small.once("Net", **amounts), small.measure(network, **amounts)
     assert agreement(right, right).agrees is True
     assert "remembers" in found.parity["check"]
     assert agreement(right, found).agrees is False

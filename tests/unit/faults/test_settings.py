@@ -49,35 +49,37 @@ def measure(folder, *networks, lane=LANE.name, **threads):
     return found
 
 
-@pytest.mark.parametrize(
-    ("statement", "name", "value"),
-    [
-        ("os.environ['OMP_NUM_THREADS'] = '1'", "OMP_NUM_THREADS", "1"),
-        ("os.environ.pop('OMP_NUM_THREADS')", "OMP_NUM_THREADS", None),
-        (f"os.sched_setaffinity(0, [{LAST}])", "cpus", [LAST]),
-        ("os.nice(3)", "niceness", 3),
-        ("__import__('torch').set_flush_denormal(True)", "denormal numbers", "flushed to zero"),
-    ],
-)
+# What a network does to its process, the setting that changes, and its value then.
+STATEMENTS = [
+    ("os.environ['OMP_NUM_THREADS'] = '1'", "OMP_NUM_THREADS", "1"),
+    ("os.environ.pop('OMP_NUM_THREADS')", "OMP_NUM_THREADS", None),
+    ("os.nice(3)", "niceness", 3),
+    ("__import__('torch').set_flush_denormal(True)", "denormal numbers", "flushed to zero"),
+]
+# A process on the only CPU can have no fewer.
+if len(HERE.cpus) > 1:
+    STATEMENTS.append((f"os.sched_setaffinity(0, [{LAST}])", "cpus", [LAST]))
+
+
 @pytest.mark.parametrize("place", ["constructor", "call"])
-def test_what_surrounds_a_process_is_read_after_its_last_call(mine, monkeypatch, fault, place, statement, name, value):
+def test_what_surrounds_a_process_is_read_after_its_last_call(mine, monkeypatch, fault, place):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    if "setaffinity" in statement and len(HERE.cpus) < 2:
-        pytest.skip("there is one CPU, so a process can have no fewer")
-    mine.edits(statement, more="import os")
-    if place == "constructor":
-        mine.edits(more=f"import os\n{statement}")
-    (found,) = measure(mine.path, "net:Net", threads=2)
-    assert found.settings[name] == value
-    assert found.settings[CHANGED] == [name]
-    said = found.settings["caution"]
-    assert name in said
-    fault(KIND, f"{statement} in the network's {place}", said)
-
-
-def test_a_network_that_changes_nothing_is_cautioned_against_by_nothing(mine):
-    (found,) = measure(mine.path, "net:Net")
-    assert not {CHANGED, "caution"} & found.settings.keys()
+    networks = ["net:Net"]
+    for number, (statement, _, _) in enumerate(STATEMENTS):
+        networks.append(f"net{number}:Net")
+        if place == "call":
+            mine.edits(statement, more="import os")
+        else:
+            mine.edits(more=f"import os\n{statement}")
+        (mine.path / "net.py").rename(mine.path / f"net{number}.py")
+    mine.edits()
+    unchanged, *changed = measure(mine.path, *networks, threads=2)
+    assert not {CHANGED, "caution"} & unchanged.settings.keys()
+    for found, (statement, name, value) in zip(changed, STATEMENTS, strict=True):
+        assert (found.settings[name], found.settings[CHANGED]) == (value, [name])
+        said = found.settings["caution"]
+        assert name in said
+        fault(KIND, f"{statement} in the network's {place}", said)
 
 
 # What is made of it
@@ -209,7 +211,13 @@ def test_what_a_framework_is_set_to_is_read_after_the_last_call(tmp_path, fault,
 
 @pytest.mark.parametrize("precisions", [["fp32"], pytest.param(["fp64", "bf16"], marks=pytest.mark.slow)], ids="-".join)
 @pytest.mark.parametrize(
-    "lane", ["torch", pytest.param("torch-compile", marks=pytest.mark.slow), "jax", "tensorflow", "tensorflow-xla"]
+    "lane",
+    [
+        "torch",
+        "jax",
+        "tensorflow",
+        *(pytest.param(lane, marks=pytest.mark.slow) for lane in ("torch-compile", "tensorflow-xla")),
+    ],
 )
 def test_a_lane_itself_changes_no_setting_that_it_does_not_state(lane, precisions):
     asked = [

@@ -177,22 +177,22 @@ class GrowsAtFirst(Grows):
 class Stops(Net):
     """Once, for a second, at its first latency pass, in the midst of a call or before it."""
 
-    at = (30,)
+    at, seconds = (30,), 1
     signals = "STOP", "CONT"
 
     def __call__(self, weights, x):
         result = super().__call__(weights, x)
-        if self.calls in self.at or self.at == "always":
+        if self.calls in self.at:
             stop, go_on = self.signals
             pid = os.getpid()
-            command = f"kill -{stop} {pid}; sleep {os.environ.get('SMALL_STOPS', '1')}; kill -{go_on} {pid}"
+            command = f"kill -{stop} {pid}; sleep {self.seconds}; kill -{go_on} {pid}"
             # It goes on as soon as it is stopped and continued.
             subprocess.run(["sh", "-c", command], check=True)
         return result
 
 
 class StopsInEachPass(Stops):
-    at = range(30, 10**6, 100)
+    at, seconds = range(30, 10**6, 100), 0.5
 
 
 class OfOneBatch(Program):
