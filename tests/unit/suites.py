@@ -13,7 +13,9 @@ import fwbench.gates.duet
 import fwbench.gates.programs
 import fwbench.gates.saved
 import fwbench.plugin.run  # noqa: F401
+from fwbench.plugin.session import Session
 from fwbench.record import journal
+from fwbench.record.measurement import Measurement, Metric
 from tests.unit.shared import ALONE, git
 
 FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-set=patience=0", "--fwbench-minutes=0")
@@ -55,6 +57,16 @@ def suite(pytester, request, monkeypatch):
     pytester.makeconftest('pytest_plugins = ["fwbench.plugin"]')
     pytester.makepyfile(test_suite=benchmarks())
     return pytester
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Measurements without processes."""
+
+    def measured(session, workload, protocol, tell=None):
+        return Measurement(workload, (0.25,) * 7, {"throughput": Metric(4.0, "given")}, protocol.to_json())
+
+    monkeypatch.setattr(Session, "run", measured)
 
 
 def run(suite, *arguments):

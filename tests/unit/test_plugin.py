@@ -13,12 +13,12 @@ from fwbench.record.journal import SCHEMA
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.worker.client.server import Server
 from tests.unit.processes import grandchildren
-from tests.unit.suites import FAST, refused
+from tests.unit.suites import FAST, given, refused
 from tests.unit.suites import in_process as run
 from tests.unit.suites import run as in_own_process
 from tests.unit.suites import suite as noops
 
-__all__ = ["FAST", "noops", "run"]
+__all__ = ["given", "noops"]
 
 NOOP = """
     import fwbench
@@ -58,19 +58,16 @@ def journal(suite):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_rounds_are_the_workers_samples_exactly(suite):
-    run(suite, "--benchmark-only", "--benchmark-autosave", "--benchmark-save-data", *FAST).assert_outcomes(passed=3)
+def test_a_run_stores_what_its_workers_have_measured_and_shows_it(suite):
+    result = run(suite, "--benchmark-only", "--benchmark-autosave", "--benchmark-save-data", *FAST)
+    result.assert_outcomes(passed=3)
     header, *records = journal(suite)
-    benchmarks = saved(suite)["benchmarks"]
+    data = saved(suite)
+    benchmarks = data["benchmarks"]
     assert header["schema"] == SCHEMA
     assert [b["stats"]["data"] for b in benchmarks] == [r["samples"] for r in records]
     assert [len(r["samples"]) for r in records] == [7, 7, 7]
-
-
-def test_metrics_have_value_unit_direction_and_source(suite):
-    run(suite, "--benchmark-only", "--benchmark-json=x.json", *FAST)
-    data = json.loads((suite.path / "x.json").read_text())
-    info = data["benchmarks"][0]["extra_info"]
+    info = benchmarks[0]["extra_info"]
     throughput = info["metrics"]["throughput"]
     assert throughput["value"] > 0
     assert (throughput["unit"], throughput["direction"]) == ("1/s", "higher")
@@ -79,15 +76,22 @@ def test_metrics_have_value_unit_direction_and_source(suite):
     assert info["workload"]["batch_size"] == 1
     assert info["protocol"]["min_rounds"] == 7
     params = {"framework": "noop", "model": "noop", "mode": "inference", "batch_size": 1, "precision": "fp32"}
-    assert data["benchmarks"][0]["params"] == params
-
-
-def test_the_machines_fingerprint_is_in_the_record(suite):
-    run(suite, "--benchmark-only", "--benchmark-json=x.json", *FAST)
-    machine_info = json.loads((suite.path / "x.json").read_text())["machine_info"]
+    assert benchmarks[0]["params"] == params
+    machine_info = data["machine_info"]
     assert machine_info["fwbench"]["threads"] >= 1
     assert machine_info["fwbench"]["versions"]["torch"]
     assert "hz_actual" not in machine_info["cpu"]
+    result.stdout.fnmatch_lines(
+        [
+            "fwbench: 3 benchmarks, about * s (from rough figures, as no record of this machine has them)",
+            "[[]1/3, * s left] noop-noop-inference-b1: */s*",
+            "[[]3/3, * s left] noop-noop-inference-b3: *",
+            "*fwbench: * profile on *",
+            "model *throughput/s*p50*p95*p99*memory*J/sample*compile*speed-up",
+            "noop *inference *1 *noop*",
+            "journal: *; all of it: fwbench report *",
+        ]
+    )
 
 
 @pytest.mark.parametrize(("option", "rounds"), [("--benchmark-min-rounds=11", 11), ("--benchmark-min-rounds=1", 1)])
@@ -119,21 +123,6 @@ def test_skip_measures_nothing(suite):
     assert not list(suite.path.glob(".benchmarks/journal/*"))
 
 
-def test_progress_and_table(suite):
-    result = run(suite, "--benchmark-only", *FAST)
-    result.stdout.fnmatch_lines(
-        [
-            "fwbench: 3 benchmarks, about * s (from rough figures, as no record of this machine has them)",
-            "[[]1/3, * s left] noop-noop-inference-b1: */s*",
-            "[[]3/3, * s left] noop-noop-inference-b3: *",
-            "*fwbench: * profile on *",
-            "model *throughput/s*p50*p95*p99*memory*J/sample*compile*speed-up",
-            "noop *inference *1 *noop*",
-            "journal: *; all of it: fwbench report *",
-        ]
-    )
-
-
 def test_the_next_run_knows_from_the_journal_how_long_it_takes(suite):
     run(suite, "--benchmark-only", "-k", "b1", *FAST)
     result = run(suite, "--benchmark-only", "--collect-only")
@@ -143,7 +132,7 @@ def test_the_next_run_knows_from_the_journal_how_long_it_takes(suite):
 
 
 @pytest.mark.parametrize(("option", "shown"), [((), False), (("-v",), True), (("--benchmark-columns=min",), True)])
-def test_our_benchmarks_are_in_pytest_benchmarks_tables_where_these_are_asked_for(suite, option, shown):
+def test_our_benchmarks_are_in_pytest_benchmarks_tables_where_these_are_asked_for(suite, given, option, shown):
     """Those of others, in the same run, always are."""
     suite.makepyfile(test_suite=f"{NOOP}\n    def test_other(benchmark):\n        benchmark(lambda: None)\n")
     result = run(suite, "--benchmark-only", "--benchmark-autosave", *option, *FAST)
@@ -165,7 +154,7 @@ def test_group_by_histogram_and_profile_of_pytest_benchmark_work(suite):
 
 
 @pytest.mark.slow
-def test_compare_with_a_saved_run(suite):
+def test_compare_with_a_saved_run(suite, given):
     run(suite, "--benchmark-only", "--benchmark-autosave", *FAST)
     result = run(suite, "--benchmark-only", "--benchmark-compare", *FAST)
     result.assert_outcomes(passed=3)
@@ -174,7 +163,7 @@ def test_compare_with_a_saved_run(suite):
         result.stdout.fnmatch_lines([f"test_noop[[]noop-noop-inference-b1] ({source}*"])
 
 
-def test_a_regression_does_not_hide_the_table(suite):
+def test_a_regression_does_not_hide_the_table(suite, given):
     run(suite, "--benchmark-only", "--benchmark-autosave", *FAST)
     (path,) = suite.path.glob(".benchmarks/*/*.json")
     data = json.loads(path.read_text())
@@ -338,7 +327,7 @@ def test_a_benchmark_run_does_not_collect_what_imports_frameworks(shipped):
     assert run(shipped, "--collect-only", "-q").ret != 0
 
 
-def test_pytest_benchmarks_own_command_reads_our_records(suite):
+def test_pytest_benchmarks_own_command_reads_our_records(suite, given):
     run(suite, "--benchmark-only", "--benchmark-autosave", *FAST)
     suite.makeini("[pytest]\nfilterwarnings = error")
     command = (sys.executable, "-m", "pytest_benchmark", "compare")

@@ -14,11 +14,11 @@ import pytest
 from fwbench.record import files
 from fwbench.record.journal import Journal, lines, newest
 from fwbench.record.reading import read
-from tests.unit.suites import benchmarks, run
+from tests.unit.suites import benchmarks, given, run
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
 
-__all__ = ["noops"]
+__all__ = ["given", "noops"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="moves open files")
 
@@ -62,7 +62,7 @@ def told(result):
         ),
     ],
 )
-def test_a_journal_that_is_gone_is_written_again_and_the_user_told(noops, fault, what, tried, stays, size):
+def test_a_journal_that_is_gone_is_written_again_and_the_user_told(noops, given, fault, what, tried, stays, size):
     """At the next record, or at the run's end; nothing that somebody put in its place is touched."""
     noops.makeconftest(AFTER.format(size=size, what=what))
     before = set(noops.path.rglob("*"))
@@ -79,7 +79,7 @@ def test_a_journal_that_is_gone_is_written_again_and_the_user_told(noops, fault,
     fault(GONE, tried, told(result))
 
 
-def test_a_storage_that_cannot_be_made_again_is_said_and_the_run_fails(noops, fault):
+def test_a_storage_that_cannot_be_made_again_is_said_and_the_run_fails(noops, given, fault):
     noops.makeconftest(AFTER.format(size=3, what="shutil.rmtree('.benchmarks'); Path('.benchmarks').write_text('')"))
     result = in_this_process(noops, *ONLY)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -207,7 +207,7 @@ def test_a_stopped_writer_that_goes_on_has_its_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_next_run_sweeps_the_whole_storage(noops, fault):
+def test_the_next_run_sweeps_the_whole_storage(noops, given, fault):
     storage = noops.path / ".benchmarks" / "Linux-CPython-3.13-64bit"
     storage.mkdir(parents=True)
     process = writing(storage / "0001_x.json", "create", "os.link")
