@@ -63,31 +63,38 @@ PROTOCOL = dataclasses.replace(UNTIMED, deadline=60.0)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
 
 
-@pytest.fixture(autouse=True)
-def others(monkeypatch):
-    """Children that were here before, such as the browser that tests of the page share, are none of a test's."""
+@pytest.fixture(scope="module", autouse=True)
+def others():
+    """Children that were here before, such as the browser that tests of the page share, are none of these tests'."""
     there = {*processes.children(os.getpid())}
     every = processes.children
 
     def children(parent):
         return [pid for pid in every(parent) if pid not in there]
 
-    monkeypatch.setattr(processes, "children", children)
-    monkeypatch.setitem(globals(), "children", children)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "children", children)
+        patch.setitem(globals(), "children", children)
+        yield
+
+
+def arrange(monkeypatch, base):
+    """Make a folder for temporary files in `base`, and the environment in which a worker finds the faults."""
+    made = base / "tmp"
+    made.mkdir(exist_ok=True)
+    monkeypatch.setenv("TMPDIR", str(made))
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(made))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (PLAIN, PACKAGE.parent))))
+    monkeypatch.setenv("FAULT_COMES", str(base / "comes"))
+    monkeypatch.setitem(LANES._all, LANE.name, LANE)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    return made
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The system's folder for temporary files, and the environment in which a worker finds the faults."""
-    made = tmp_path / "tmp"
-    made.mkdir()
-    monkeypatch.setenv("TMPDIR", str(made))
-    monkeypatch.setattr(scratch.tempfile, "tempdir", str(made))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (PLAIN, PACKAGE.parent))))
-    monkeypatch.setenv("FAULT_COMES", str(tmp_path / "comes"))
-    monkeypatch.setitem(LANES._all, LANE.name, LANE)
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    return made
+    """The system's folder for temporary files of this test alone."""
+    return arrange(monkeypatch, tmp_path)
 
 
 class Harness:
@@ -137,6 +144,10 @@ class Harness:
         """The lane's server, which has been asked for the network's initial values and waits for another job."""
         return self.channel._process.pid
 
+    def settle(self):
+        """Wait until the last worker has ended."""
+        self.workers._servers[LANE.name].settle()
+
     @property
     def works(self):
         """Whether the next workload is measured as if nothing had been."""
@@ -182,8 +193,29 @@ def harnesses(folder, tmp_path):
 
 
 @pytest.fixture
-def harness(harnesses):
+def fresh(harnesses):
+    """One whose server is started by this test, and ended."""
     return harnesses()
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory):
+    """One server for all tests but those that need a fresh one; it leaves no file and no process."""
+    base = tmp_path_factory.mktemp("faults")
+    harness = Harness(base / "comes")
+    yield harness
+    harness.workers.close()
+    assert list(base.glob("tmp/*")) == []
+    assert gone(started_with(f"FAULT_COMES={harness.comes}"))
+
+
+@pytest.fixture
+def harness(lasting, monkeypatch):
+    """One that other tests have used; nothing but its server is left."""
+    arrange(monkeypatch, lasting.comes.parent)
+    yield lasting
+    lasting.settle()
+    assert gone(of_this_test() - {lasting.server})
 
 
 # A worker that does not come back
@@ -219,16 +251,16 @@ def test_a_worker_that_no_signal_reaches_ends_at_its_deadline(harness, monkeypat
 
 def test_the_helpers_of_a_hung_worker_end_with_it(harness):
     assert harness.failure("HelpedAndHangs").kind == "timed_out"
-    assert of_this_test() == set(children(os.getpid()))
+    assert of_this_test() == {harness.server}
     assert harness.works
 
 
-def test_what_a_killed_worker_leaves_in_the_folder_for_temporary_files_goes_with_it(harness, folder):
-    assert harness.failure("LeavesFilesAndHangs").kind == "timed_out"
+def test_what_a_killed_worker_leaves_in_the_folder_for_temporary_files_goes_with_it(fresh, folder):
+    assert fresh.failure("LeavesFilesAndHangs").kind == "timed_out"
     # The server's own, and one for networks' initial values, of which this lane tells none.
     assert [path.name for path in folder.glob("*/*")] == ["fwbench-owner.json"] * 2
     # A link among them is not followed.
-    assert harness.comes.exists()
+    assert fresh.comes.exists()
 
 
 # A worker that ends otherwise than it should
@@ -258,7 +290,7 @@ def test_a_worker_that_does_not_keep_to_its_messages_fails_alone(harness, monkey
     assert harness.works
 
 
-def test_a_worker_that_hangs_at_its_end_has_given_its_record(harness, monkeypatch):
+def test_a_worker_that_hangs_at_its_end_has_given_its_record(fresh, monkeypatch):
     monkeypatch.setattr(server, "END_DEADLINE", 0.3)
     converse, behind = server.Server._converse, []
 
@@ -267,9 +299,9 @@ def test_a_worker_that_hangs_at_its_end_has_given_its_record(harness, monkeypatc
         return converse(server, *job)
 
     monkeypatch.setattr(server.Server, "_converse", watched)
-    assert harness.measure("HangsAtItsEnd").failure is None
-    pid = harness.worker
-    assert harness.works
+    assert fresh.measure("HangsAtItsEnd").failure is None
+    pid = fresh.worker
+    assert fresh.works
     assert not alive(pid)
     # No job was sent behind a worker that was ending, nor one for initial values: it would wait for its deadline.
     assert behind == [False] * 4
@@ -277,30 +309,30 @@ def test_a_worker_that_hangs_at_its_end_has_given_its_record(harness, monkeypatc
 
 def test_processes_that_a_worker_leaves_behind_end_with_it(harness):
     assert harness.measure("Helped").failure is None
-    harness.workers._servers[LANE.name].settle()
-    assert of_this_test() == set(children(os.getpid()))
+    harness.settle()
+    assert of_this_test() == {harness.server}
     assert harness.works
 
 
 # The server
 
 
-def test_a_server_that_hangs_while_it_imports_a_framework_is_given_up(harness, monkeypatch):
+def test_a_server_that_hangs_while_it_imports_a_framework_is_given_up(fresh, monkeypatch):
     preloading = dataclasses.replace(LANE, adapter="faults:FRAMEWORK")
     monkeypatch.setitem(LANES._all, LANE.name, preloading)
     for deadline in DEADLINES:
         monkeypatch.setattr(server, "START_DEADLINE", deadline)
-        failure = harness.measure("Net").failure
+        failure = fresh.measure("Net").failure
         if " in hang (" in failure.message:
             break
     assert failure.kind == "timed_out"
     sentence = f"no result within the deadline of {deadline:g} s; it was killed before its first stage in hang ("
     assert failure.message.startswith(f"no worker could be started with {sys.executable}: {sentence}")
     assert " in preload\n" in failure.detail
-    assert descendants(os.getpid()) == []
+    assert of_this_test() == set()
     monkeypatch.setitem(LANES._all, LANE.name, LANE)
     monkeypatch.setattr(server, "START_DEADLINE", 60.0)
-    assert harness.works
+    assert fresh.works
 
 
 @pytest.mark.parametrize(
@@ -324,8 +356,7 @@ def test_a_server_that_is_killed_or_stopped_takes_its_worker_with_it(harness, mo
         if stage == "compile":
             until_it_comes()
             harness.pids.update(descendants(os.getpid()))
-            (server,) = children(os.getpid())
-            os.kill(server, number)
+            os.kill(harness.server, number)
 
     deadlines = (60.0,) if kind == "crashed" else DEADLINES
     failure = harness.failure("HelpedAndHangs", deadlines=deadlines, at=stop)
@@ -346,13 +377,17 @@ KILLED = (
 @pytest.fixture
 def two(harness, monkeypatch):
     """Workers whose machine has two cores, whatever this one has."""
-    here = machine()
+    return of_two(harness, monkeypatch)
+
+
+def of_two(harness, monkeypatch):
     cores = tuple(sorted(os.sched_getaffinity(0)))
-    monkeypatch.setattr(harness.workers, "_machine", dataclasses.replace(here, cpus=cores, threads=len(cores)))
+    monkeypatch.setattr(harness.workers, "_machine", dataclasses.replace(machine(), cpus=cores, threads=len(cores)))
     return harness
 
 
-def test_ranks_measure_together_and_leave_nothing(two, folder):
+def test_ranks_measure_together_and_leave_nothing(fresh, folder, monkeypatch):
+    two = of_two(fresh, monkeypatch)
     found = two.measure("Net", devices=2)
     assert found.failure is None
     assert [(rank.rank, rank.settings) for rank in found.ranks] == [(0, {}), (1, {})]
@@ -474,7 +509,7 @@ def test_nothing_but_files_outlives_a_killed_client(folder):
     assert list(folder.iterdir()) == []
 
 
-def test_a_server_that_cannot_fork_ends_with_its_pipe(harness, monkeypatch):
+def test_a_server_that_cannot_fork_ends_with_its_pipe(fresh, monkeypatch):
     """As on other systems than Linux, where the kernel tells nobody of a parent's end."""
     configuration = server.configuration
     monkeypatch.setattr(server, "configuration", lambda *of: configuration(*of) | {"fork": False})
@@ -482,9 +517,9 @@ def test_a_server_that_cannot_fork_ends_with_its_pipe(harness, monkeypatch):
     def close(stage):
         if stage == "compile":
             until_it_comes()
-            harness.channel._process.stdin.close()
+            fresh.channel._process.stdin.close()
 
-    failure = harness.measure("Hangs", at=close).failure
+    failure = fresh.measure("Hangs", at=close).failure
     assert failure.message.startswith("the worker was killed by SIGKILL")
 
 
@@ -578,7 +613,7 @@ FAST = (
     [
         (signal.SIGINT, "KeyboardInterrupt"),
         (signal.SIGTERM, "Ended: ended by SIGTERM"),
-        (signal.SIGHUP, "Ended: ended by SIGHUP"),
+        pytest.param(signal.SIGHUP, "Ended: ended by SIGHUP", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_that_is_interrupted_ends_in_order(suite, folder, number, told):
@@ -655,11 +690,11 @@ def test_a_side_of_a_duet_that_hangs_is_told_with_where_it_was(suite, folder):
         told = f"no result within the deadline of {deadline:g} s; the worker was killed during turns in hang ("
         assert fault.failure.message.startswith(told)
         assert " in _take_turns\n" in fault.failure.detail
-        assert descendants(os.getpid()) == []
+        assert of_this_test() == set()
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_duet_that_is_interrupted_leaves_neither_process_nor_checkout(suite, folder, number):
     commit(suite.path)
     assert suite.ended(number, *FAST, "--fwbench-against=HEAD", "-k", "test_2")[0] == 2
@@ -780,24 +815,24 @@ def test_the_load_of_a_killed_selftest_ends_with_it(folder):
 
 
 @pytest.mark.slow
-def test_ten_workers_in_a_row_leave_nothing(harness, folder):
-    assert harness.works
+def test_ten_workers_in_a_row_leave_nothing(fresh, folder):
+    assert fresh.works
 
     def counted():
         return {
             "processes": of_this_test(),
             "of pytest": len(os.listdir("/proc/self/fd")),
-            "of the server": len(os.listdir(f"/proc/{children(os.getpid())[0]}/fd")),
+            "of the server": len(os.listdir(f"/proc/{fresh.server}/fd")),
             # A run's facts stay until its end: a probe that this machine makes slow becomes one.
             "files": sorted(path.relative_to(folder) for path in folder.rglob("*") if path.parent.name != "facts"),
         }
 
-    harness.workers._servers[LANE.name].settle()
+    fresh.settle()
     before = counted()
     for fault in ("Helped", "Net", "ExitsWith0") * 3:
-        harness.measure(fault)
-    assert harness.works
-    harness.workers._servers[LANE.name].settle()
+        fresh.measure(fault)
+    assert fresh.works
+    fresh.settle()
     assert counted() == before
 
 
