@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from fwbench.data import DataError, open_data
 from fwbench.data.grey import enlarged, read_idx, stratified
 from fwbench.models import CATALOG
 
-DIGITS = load_digits()
+
+@pytest.fixture(scope="module")
+def digits():
+    """Those of scikit-learn, which takes a second to import."""
+    from sklearn.datasets import load_digits
+
+    return load_digits()
 
 
 def whole(data, split):
@@ -18,7 +23,7 @@ def whole(data, split):
     return x, y
 
 
-def test_digits_come_as_they_are_where_the_model_takes_their_size(shaped):
+def test_digits_come_as_they_are_where_the_model_takes_their_size(shaped, digits):
     with open_data("digits", shaped(64)) as data:
         parts = [next(data.batches(split, data.sizes[split])) for split in data.sizes]
     x = np.concatenate([x for x, _ in parts])
@@ -27,24 +32,24 @@ def test_digits_come_as_they_are_where_the_model_takes_their_size(shaped):
     assert (x.min(), x.max()) == (0, 1)
     # Every sample once, whatever the order, with its own label.
     rows = sorted(zip((x * 16).astype(int).tolist(), y.tolist(), strict=True))
-    expected = sorted(zip(DIGITS.data.astype(int).tolist(), DIGITS.target.tolist(), strict=True))
+    expected = sorted(zip(digits.data.astype(int).tolist(), digits.target.tolist(), strict=True))
     assert rows == expected
 
 
-def test_every_split_has_each_class_in_its_share():
+def test_every_split_has_each_class_in_its_share(digits):
     with open_data("digits", CATALOG["mlp"]) as data:
         assert data.sizes == {"train": 1437, "validation": 180, "test": 180}
         _, train = next(data.batches("train", 1437))
         counts = {"train": np.bincount(train, minlength=10)}
         counts |= {split: np.bincount(whole(data, split)[1], minlength=10) for split in ("validation", "test")}
-    of_class = np.bincount(DIGITS.target)
+    of_class = np.bincount(digits.target)
     for split, share in (("train", 0.8), ("validation", 0.1), ("test", 0.1)):
         assert np.abs(counts[split] - share * of_class).max() < 2
 
 
-def test_the_split_depends_on_the_seed():
+def test_the_split_depends_on_the_seed(digits):
     def members(seed):
-        parts = stratified(DIGITS.target, 10, seed, "somewhere")
+        parts = stratified(digits.target, 10, seed, "somewhere")
         return {split: set(part.tolist()) for split, part in parts.items()}
 
     one, other = members(0), members(1)
@@ -53,16 +58,16 @@ def test_the_split_depends_on_the_seed():
 
 
 @pytest.mark.parametrize("side", [8, 9, 28, 33])
-def test_enlarging_is_pillows_bilinear_resize(side):
-    images = DIGITS.images[:5].astype(np.float32)
+def test_enlarging_is_pillows_bilinear_resize(side, digits):
+    images = digits.images[:5].astype(np.float32)
     expected = [
         np.asarray(Image.fromarray(image).resize((side, 2 * side), Image.Resampling.BILINEAR)) for image in images
     ]
     np.testing.assert_allclose(enlarged(images, 2 * side, side), expected, rtol=0, atol=1e-5)
 
 
-def test_a_samples_bits_do_not_depend_on_the_batch_it_is_in():
-    images = DIGITS.images[:7].astype(np.float32) / 16
+def test_a_samples_bits_do_not_depend_on_the_batch_it_is_in(digits):
+    images = digits.images[:7].astype(np.float32) / 16
     together = enlarged(images, 224, 224)
     apart = np.concatenate([enlarged(image[None], 224, 224) for image in images])
     assert together.dtype == np.float32

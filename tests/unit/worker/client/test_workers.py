@@ -356,7 +356,7 @@ def test_a_flag_that_the_framework_does_not_know_is_left_out(attempts):
     assert attempts.made == [None, STRONG]
 
 
-@pytest.mark.parametrize(("flag", "known"), [(MILD, True), (STRONG, True), ("--xla_gpu_of_tomorrow=1", False)])
+@pytest.mark.parametrize(("flag", "known"), [(f"{MILD} {STRONG}", True), ("--xla_gpu_of_tomorrow=1", False)])
 def test_jax_is_asked_whether_it_knows_a_flag(flag, known):
     """XLA ends a process that has an unknown one."""
     lane = dataclasses.replace(LANES["jax"], fallback=(("XLA_FLAGS", flag),))

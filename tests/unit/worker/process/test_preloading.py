@@ -40,7 +40,7 @@ server.serve({"lane": OWN["torch-compile"].to_json(), "cpus": [], "fork": False,
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="where forking is unsafe, nothing is forked")
-@pytest.mark.parametrize("visible", ["0", "GPU-1", "MIG-1"])
+@pytest.mark.parametrize("visible", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("0", "GPU-1")), "MIG-1"])
 def test_a_module_that_asks_for_a_gpu_when_imported_leaves_cuda_to_the_workers(visible):
     """PyTorch 2.11's Inductor does: on an H200 no worker of `torch-compile` could use the GPU.
 

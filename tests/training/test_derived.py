@@ -21,7 +21,7 @@ from fwbench.models import Model, ModelError
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN, Lane
 from fwbench.record.workload import Workload
-from tests.unit.derived_lane import Graphs
+from tests.training.derived_lane import Graphs
 
 NETWORK = """
 import torch

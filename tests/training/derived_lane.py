@@ -38,7 +38,7 @@ class Graphs(Derived):
     """A lane that runs exported graphs."""
 
     title = "Graph"
-    exporter = "tests.unit.derived_lane:export"
+    exporter = "tests.training.derived_lane:export"
 
     def load(self, folder, inputs, workload):
         return Graph(folder / "module.pt2", inputs)
