@@ -9,7 +9,7 @@ from fwbench.models import Model
 from fwbench.models.inputs import normal
 from fwbench.models.project import Project
 from tests.unit.conftest import clock, imported, own_lanes, protocol, without_gpu  # noqa: F401 (fixtures)
-from tests.unit.faults.conftest import fault, small  # noqa: F401 (fixtures)
+from tests.unit.faults.conftest import fault  # noqa: F401 (fixtures)
 from tests.unit.report.conftest import golden, hostile, report, reported  # noqa: F401 (fixtures)
 
 

@@ -80,8 +80,8 @@ RUN = (sys.executable, "-m", "pytest", *ALONE, *FAST)
     ("when", "options"),
     [
         ("when it begins", "--benchmark-only"),
-        ("when it begins", "--benchmark-only --fwbench-minutes=1"),
-        ("when its tests begin", "--benchmark-only"),
+        pytest.param("when it begins", "--benchmark-only --fwbench-minutes=1", marks=pytest.mark.slow),
+        pytest.param("when its tests begin", "--benchmark-only", marks=pytest.mark.slow),
         ("when its tests begin", "--benchmark-disable"),
     ],
 )
@@ -143,7 +143,7 @@ def limited(number, *command, cwd):
     return finish("sh", "-c", script, "sh", *command, cwd=cwd, timeout=120)
 
 
-@pytest.mark.parametrize("number", [20, 32, 63])
+@pytest.mark.parametrize("number", [20, pytest.param(32, marks=pytest.mark.slow), 63])
 def test_a_run_says_that_it_may_open_too_few_files(noops, fault, number):
     done = limited(number, *RUN, "--benchmark-only", cwd=noops.path)
     assert done.returncode == 4

@@ -507,10 +507,9 @@ with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
 @pytest.mark.parametrize(
     ("script", "versions"),
     [
-        (MEASURED_BY, "[found.versions]"),
-        (COMPARED_BY, "[pair.described[side]['versions'] for side in ('base', 'head')]"),
+        pytest.param(MEASURED_BY, "[found.versions]", id="workers", marks=pytest.mark.slow),
+        pytest.param(COMPARED_BY, "[pair.described[side]['versions'] for side in ('base', 'head')]", id="duet"),
     ],
-    ids=["workers", "duet"],
 )
 def test_an_interpreter_has_its_own_libraries_and_not_those_beside_fwbench(installed, script, versions):
     """Else an upgrade would be compared with itself."""
