@@ -345,7 +345,7 @@ def ends(contest):
     return low, high
 
 
-@pytest.mark.parametrize("wild", [0.0, 0.125])
+@pytest.mark.parametrize("wild", [pytest.param(0.0, marks=pytest.mark.slow), 0.125])
 @pytest.mark.parametrize(("scatter", "spread"), [(0.005, 0.0), (0.015, 0.5), (0.05, 0.5)])
 def test_at_most_one_in_100_intervals_misses_the_truth(scatter, spread, wild):
     """Of 280, 2.8 would; 10 or more by chance less than once in 1000 times."""
@@ -737,6 +737,7 @@ def test_a_round_on_a_gpu_tells_who_was_there_and_how_long_its_processes_waited_
     monkeypatch.setattr(rounds, "nvml", SimpleNamespace(find=lambda: FakeGpu(states=[crowded])))
     here = Side("here", "this run", PACKAGE, tmp_path, PACKAGE.parent)
     workload = Workload("", "noop", mode="fixed", device="gpu")
+    monkeypatch.setitem(lanes.AMOUNTS, "gpu", dataclasses.replace(lanes.AMOUNTS["gpu"], seconds=0.1))
     played = Lanes(here, {workload: ["noop"]}, CATALOG, machine(), "gpu", 60.0).play([workload])[workload]
     assert played.disturbed.startswith("other processes were on the GPU (1 process")
     assert (played.waited is not None) == Path("/proc/self/schedstat").exists()

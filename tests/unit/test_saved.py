@@ -503,6 +503,7 @@ def test_unchanged_suites_under_the_self_tests_load_fail_once_in_a_hundred_at_mo
     assert false_alarms(processes) <= 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("power", "processes"), [(1, 2), (1, 3)])
 def test_a_rule_that_load_explains_too_little_is_found_by_its_false_alarms(monkeypatch, power, processes):
     monkeypatch.setattr(load, "_POWER", power)
@@ -563,6 +564,7 @@ def test_programs_whose_threads_wait_for_each_other_fail_once_in_a_hundred_at_mo
     assert unchanged_beside_load(processes) <= 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 3])
 def test_a_rule_that_spreads_load_over_all_cpus_is_found_by_its_false_alarms(monkeypatch, processes):
     monkeypatch.setattr(disturbances, "lengthened", lambda share, cpus, waited=None: load.lengthened(share))

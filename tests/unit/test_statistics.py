@@ -120,7 +120,15 @@ def at_least(failures):
     return stats.beta.ppf(0.001, failures, SUITES - failures + 1) if failures else 0.0
 
 
-@pytest.mark.parametrize(("noise", "scale"), [*itertools.product([*NOISES, two_peaks], (0.01, 0.05)), (gaussian, 0.3)])
+@pytest.mark.parametrize(
+    ("noise", "scale"),
+    [
+        *itertools.product([*NOISES, two_peaks], (0.01,)),
+        *((noise, 0.05) for noise in (gaussian, heavy_tails)),
+        *(pytest.param(noise, 0.05, marks=pytest.mark.slow) for noise in (storms, autocorrelated, wild, two_peaks)),
+        pytest.param(gaussian, 0.3, marks=pytest.mark.slow),
+    ],
+)
 def test_unchanged_suites_fail_once_in_a_hundred_at_most(noise, scale):
     assert at_least(failed_suites(noise, scale)) <= 0.01
 
