@@ -1,6 +1,7 @@
 """What the harness's tests share."""
 
 import dataclasses
+import functools
 import gc
 import sys
 from importlib.metadata import entry_points
@@ -29,12 +30,16 @@ def imported():
 INSTALLED = {point.value for point in entry_points(group=lanes.GROUP)}
 
 
+@functools.cache
+def not_installed(group, path):
+    """What distributions in these folders offer, less what the environment has; reading all of them takes a while."""
+    return [each for each in entry_points(group=group) if each.value not in INSTALLED]
+
+
 @pytest.fixture(autouse=True)
 def own_lanes(monkeypatch):
     """fwbench's own lanes alone: those of installed packages are hidden from this process."""
-    monkeypatch.setattr(
-        lanes, "entry_points", lambda group: [each for each in entry_points(group=group) if each.value not in INSTALLED]
-    )
+    monkeypatch.setattr(lanes, "entry_points", lambda group: not_installed(group, tuple(sys.path)))
     known = lanes.LANES
     vars(known).pop("_all", None)
     yield

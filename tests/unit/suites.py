@@ -3,6 +3,8 @@
 import functools
 import itertools
 import os
+import sys
+from importlib import metadata
 from types import SimpleNamespace
 
 import cpuinfo
@@ -95,9 +97,34 @@ _RUNS = itertools.count()
 _CPU = functools.cache(cpuinfo.get_cpu_info)
 
 
+class _Known:
+    """A distribution whose files are read once; pytest looks through those of all for plugins, twice a run."""
+
+    def __init__(self, distribution):
+        self._distribution = distribution
+
+    def __getattr__(self, name):
+        return getattr(self._distribution, name)
+
+    @functools.cached_property
+    def entry_points(self):
+        return self._distribution.entry_points
+
+    @functools.cached_property
+    def files(self):
+        return [*map(str, self._distribution.files or ())]
+
+
+@functools.cache
+def _known(path):
+    return [*map(_Known, metadata.distributions(path=[*path]))]
+
+
 def in_process(suite, *arguments):
     """The suite in this process: a second sooner, and patches of the calling test hold in it."""
     with pytest.MonkeyPatch.context() as patch:
+        all_of = metadata.distributions
+        patch.setattr(metadata, "distributions", lambda **of: all_of(**of) if of else _known(tuple(sys.path)))
         patch.setattr(cpuinfo, "get_cpu_info", _CPU)
         # A journal's name is the second and the process, of which runs in one process have the same.
         patch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "getpid": lambda: f"run{next(_RUNS)}"}))
