@@ -93,6 +93,24 @@ def test_a_gpu_without_tf32_is_told_before_anything_is_computed(monkeypatch, lan
     assert load(OWN[lane].adapter).unavailable(workload, CATALOG["mlp"]) == told
 
 
+def test_a_rank_of_pytorch_places_operands_on_its_own_gpu(monkeypatch):
+    asked = []
+
+    def device_of(workload, ranks=None):
+        asked.append(ranks)
+        return torch.device("cpu")
+
+    monkeypatch.setattr("fwbench.frameworks.torch.adapter.device_of", device_of)
+    framework, workload = load(OWN["torch"].adapter), Workload("torch", "mlp")
+    monkeypatch.setattr(framework, "ranks", "the second of two")
+    framework.probe(workload, operands())
+    framework.matrix_product(workload, *matrices(8))
+    framework.convolution(workload, *images_and_kernel(1))
+    framework.copy(workload, 8)
+    assert len(asked) >= 4
+    assert set(asked) == {"the second of two"}
+
+
 @pytest.fixture
 def rehearsed(monkeypatch):
     """A GPU whose work the CPU does, for what asks a lane of its device."""

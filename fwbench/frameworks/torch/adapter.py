@@ -112,28 +112,33 @@ class Torch(Framework):
             mixed = functional.scaled_dot_product_attention(query, key, value)
             return [left @ right, functional.conv2d(images, kernel, padding=1), mixed]
 
-        mode = compile_mode(workload.runner, device_of(workload))
+        mode = compile_mode(workload.runner, device_of(workload, self.ranks))
         call = torch.compile(products, mode=mode) if mode else products
-        left, right, images, kernel, *attended = _placed(workload, *operands)
+        left, right, images, kernel, *attended = self._placed(workload, *operands)
         images = images.permute(0, 3, 1, 2).contiguous(memory_format=layout)
         found = call(left, right, images, kernel.contiguous(memory_format=layout), *attended)
         matmul, convolution, attention = (tensor.double().cpu().numpy() for tensor in found)
         return Products(matmul, convolution.transpose(0, 2, 3, 1), attention)
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
-        factors = _placed(workload, left, right)
+        factors = self._placed(workload, left, right)
         return _waiting(workload, lambda: torch.mm(*factors)), _blas(workload)
 
     def convolution(self, workload: Workload, images: NDArray[np.float32], kernel: NDArray[np.float32]) -> Offered:
-        given, weight = _placed(workload, images, kernel)
+        given, weight = self._placed(workload, images, kernel)
         given, weight = given.permute(0, 3, 1, 2), weight.contiguous(memory_format=torch.channels_last)
         library = "cuDNN" if workload.device == "gpu" else "PyTorch"
         return _waiting(workload, lambda: functional.conv2d(given, weight, padding="same")), library
 
     def copy(self, workload: Workload, numbers: int) -> Offered:
-        source = torch.ones(numbers, device=device_of(workload))
+        source = torch.ones(numbers, device=device_of(workload, self.ranks))
         target = torch.empty_like(source)
         return _waiting(workload, lambda: target.copy_(source)), "PyTorch"
+
+    def _placed(self, workload: Workload, *arrays: NDArray[np.float32]) -> list[Tensor]:
+        """Arrays in the workload's precision on its device, which each of several ranks on a host has for itself."""
+        device = device_of(workload, self.ranks)
+        return [torch.from_numpy(array).to(device, DTYPE[workload.precision]) for array in arrays]
 
     def preload(self, lane: str) -> None:
         if compile_mode(lane.partition(":")[0], torch.device("cpu")):
@@ -187,11 +192,6 @@ def _blas(workload: Workload) -> str:
     # The build prints many lines, such as BLAS_INFO=mkl or BLAS_INFO=open.
     told = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
     return "PyTorch's BLAS" if not told or workload.precision != "fp32" else told[1].upper()
-
-
-def _placed(workload: Workload, *arrays: NDArray[np.float32]) -> list[Tensor]:
-    """Arrays in the workload's precision on its device."""
-    return [torch.from_numpy(array).to(device_of(workload), DTYPE[workload.precision]) for array in arrays]
 
 
 def _waiting(workload: Workload, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
