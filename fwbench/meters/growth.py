@@ -73,9 +73,15 @@ def _rate(looks: Sequence[tuple[int, float]]) -> float:
 
 
 class _Allocated(ctypes.Structure):
-    """glibc's `struct mallinfo2` (mallinfo(3)); of its ten fields `hblkhd` is number 4, and `uordblks` number 7."""
+    """glibc's `struct mallinfo2` (mallinfo(3)): `hblkhd` counts the bytes of large blocks, `uordblks` of all others."""
 
-    _fields_ = (("bytes", ctypes.c_size_t * 10),)
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks"),
+            "keepcost",
+        )
+    )
 
 
 def _of_this_process() -> dict[str, float]:
@@ -86,6 +92,6 @@ def _of_this_process() -> dict[str, float]:
     with contextlib.suppress(OSError, AttributeError):
         allocated = ctypes.CDLL("libc.so.6").mallinfo2
         allocated.restype = _Allocated
-        now = allocated().bytes
-        told["allocated memory"] = float(now[4] + now[7])
+        now = allocated()
+        told["allocated memory"] = float(now.uordblks + now.hblkhd)
     return told
