@@ -14,7 +14,8 @@ SIZES = {"train": 512, "validation": 128, "test": 128}
 class Synthetic(Data):
     """Standard-normal samples with uniformly random labels: nothing to learn, so accuracy stays about chance.
 
-    Each split's samples, as many as `sizes` says, are held in memory.
+    Args:
+        sizes: samples in each split, all held in memory.
     """
 
     def __init__(self, model: Model, seed: int, sizes: Mapping[str, int] = SIZES) -> None:

@@ -23,7 +23,11 @@ Box = tuple[int, int, int, int]
 
 
 def train(image: Image.Image, size: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """A random part of an RGB image, resized, mirrored half of the time, normalised: float32 (size, size, 3)."""
+    """A random part of an RGB image, resized to a square, mirrored half of the time, normalised.
+
+    Returns:
+        float32 of shape (size, size, 3).
+    """
     part = image.crop(random_box(*image.size, rng)).resize((size, size), Image.Resampling.BILINEAR)
     if rng.random() < 0.5:
         part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
@@ -31,9 +35,10 @@ def train(image: Image.Image, size: int, rng: np.random.Generator) -> NDArray[np
 
 
 def evaluation(image: Image.Image, size: int) -> NDArray[np.float32]:
-    """The centre of an RGB image, normalised: float32 of shape (size, size, 3).
+    """The centre of an RGB image: its shorter side resized to 256/224 of `size`, then cut square and normalised.
 
-    The image's shorter side is resized to 256/224 of `size`, then a square is cut out.
+    Returns:
+        float32 of shape (size, size, 3).
     """
     width, height = image.size
     shorter = size * 256 // 224

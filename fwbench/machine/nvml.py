@@ -68,7 +68,8 @@ class Gpu:
     def energy(self) -> float:
         """Joules drawn since the driver was loaded; the counter moves about every 100 ms.
 
-        A GPU without such a counter (it came with Volta) raises a `pynvml.NVMLError`.
+        Raises:
+            pynvml.NVMLError: the GPU has no such counter (it came with Volta).
         """
         import pynvml
 

@@ -33,7 +33,8 @@ def find(model: Model) -> Path:
 def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
     """The weights in the model's checkpoint, in the reference's names and shapes, as float32; all else is ignored.
 
-    A ModelError says if there is no such file, it cannot be read, or a weight is missing or of another shape.
+    Raises:
+        ModelError: there is no such file, it cannot be read, or a weight is missing or of another shape.
     """
     # Not where pytest runs: there may be no framework, and so no safetensors.
     from safetensors import SafetensorError, deserialize

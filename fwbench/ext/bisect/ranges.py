@@ -53,9 +53,10 @@ class Range(ABC):
 
 
 def resolve(base: str, head: str, folder: Path, python: str) -> Range:
-    """The states between two commits, or two releases of a distribution, as NAME==VERSION.
+    """The states between two ends.
 
     Args:
+        base, head: two commits, or two releases of a distribution, as NAME==VERSION.
         folder: the folder of the user's project.
         python: the interpreter of the workload's framework.
 
@@ -69,9 +70,16 @@ def resolve(base: str, head: str, folder: Path, python: str) -> Range:
 
 
 class Commits(Range):
-    """The line of first parents between two commits, base and head, the oldest first; both are included.
+    """The line of first parents between two commits, the oldest first.
 
-    `top` is the root of the repository. A UserError says if the two are not the ends of a line of at least two commits.
+    Args:
+        base, head: names of commits; both are included.
+
+    Attributes:
+        top: the root of the repository.
+
+    Raises:
+        UserError: the two are not the ends of a line of at least two commits.
     """
 
     noun = "commit"
@@ -124,9 +132,15 @@ class Commits(Range):
 
 
 class Releases(Range):
-    """The releases of a distribution from the first version to the last, the oldest first; both are included.
+    """The releases of a distribution, the oldest first, each in an environment of its own.
 
-    Each has an environment of its own above the interpreter `python`. A UserError says if there are no two.
+    Args:
+        name: the distribution's name.
+        first, last: versions; both are included.
+        python: the interpreter below the environments.
+
+    Raises:
+        UserError: there are no two releases.
     """
 
     noun = "release"

@@ -43,9 +43,11 @@ answer = [list(sys.version_info[:3]), found]
 
 @dataclass(frozen=True)
 class Installed:
-    """A distribution, and the folder that holds its files.
+    """A distribution.
 
-    The `paths` to link are relative to the folder; none: links cannot replace it.
+    Attributes:
+        folder: the folder that holds its files.
+        paths: the paths to link, relative to the folder; none: links cannot replace it.
     """
 
     version: str
@@ -65,7 +67,11 @@ class Installed:
 
 @functools.cache
 def listed(python: str) -> tuple[list[int], dict[str, Installed]]:
-    """An interpreter's version, and its distributions by name; a UserError if it does not run, or does not answer."""
+    """An interpreter's version, and its distributions by name.
+
+    Raises:
+        UserError: the interpreter does not run, or does not answer.
+    """
     version, distributions = ask(python, _LISTING)
     return version, {
         name: Installed(of, Path(folder), tuple(paths)) for name, (of, folder, paths) in distributions.items()

@@ -23,9 +23,12 @@ _NUMBERS = re.compile(r"(?:\.\d+|\.clone|\.remat\d*)+$")
 
 @dataclass(frozen=True)
 class Spent:
-    """The runs of one operator in a call, on average, and its seconds in a call.
+    """The time of one operator in a call.
 
-    Its `place` is the file and line that asked for its first run, or a graph's node.
+    Attributes:
+        runs: runs in a call, on average.
+        seconds: seconds in a call.
+        place: the file and line that asked for its first run, or a graph's node.
     """
 
     runs: float = 0.0
@@ -35,7 +38,12 @@ class Spent:
 
 @dataclass(frozen=True)
 class Profile:
-    """The seconds of a call under the profiler, and its operators by name and shapes, or functions by name and file."""
+    """The time of a call, operator by operator.
+
+    Attributes:
+        seconds: seconds of a call under the profiler.
+        operators: the operators by name and shapes; or functions, by name and file.
+    """
 
     seconds: float
     operators: Mapping[Key, Spent]

@@ -13,9 +13,13 @@ from fwbench.record.workload import Workload
 
 
 def sentences_on(regression: Regression, tell: Callable[[str], None]) -> list[str]:
-    """Search for the parts of head that made a regression, and say which they are; the errors are those of `explain`.
+    """Search for the parts of head that made a regression, and say which they are.
 
-    `tell` is called after each comparison with the number of pairs that it played, in words.
+    Args:
+        tell: called after each comparison with the number of pairs that it played, in words.
+
+    Raises:
+        UserError: a side cannot be measured, or nothing that the subject uses differs.
     """
     subject = regression.subject
     playing: AbstractContextManager[Players] = (

@@ -34,7 +34,10 @@ _RANGE = re.compile(r"(?P<base>(?P<name>[^\s=]+==)?\S*[^\s./])\.\.(?P<head>[^\s.
 def ends(first: str, others: Sequence[str]) -> tuple[str, str, list[str]]:
     """BASE and HEAD, given as `BASE..HEAD` or as two words, and the words behind them.
 
-    Releases are given as `NAME==A..B`, or as `NAME==A` and `NAME==B`. A UserError says if there is no HEAD.
+    Releases are given as `NAME==A..B`, or as `NAME==A` and `NAME==B`.
+
+    Raises:
+        UserError: there is no HEAD.
     """
     if match := _RANGE.fullmatch(first):
         return match["base"], f"{match['name'] or ''}{match['head']}", [*others]
@@ -67,7 +70,8 @@ def declare(parser: argparse.ArgumentParser, behind: str) -> None:
 def asked(options: argparse.Namespace) -> Asked:
     """The search that the options ask for.
 
-    A UserError says if there is no such test or workload, it takes no turns, or nothing here can measure it.
+    Raises:
+        UserError: there is no such test or workload, it takes no turns, or nothing here can measure it.
     """
     end = time.monotonic() + 60 * options.minutes
     if not options.minutes > 0:
@@ -108,7 +112,11 @@ def _refuse_uncounted(metric: str, device: str) -> None:
 
 
 def refuse_own(subject: Subject, top: Path) -> None:
-    """Refuse, by a UserError, a model of fwbench's own that no commit can change, as the repository lacks fwbench."""
+    """Refuse a model of fwbench's own if the repository does not hold fwbench, as none of its commits can change it.
+
+    Raises:
+        UserError: the subject is such a model.
+    """
     if isinstance(subject, Workload) and subject.model in CATALOG and own(top) is None:
         raise UserError(
             f"{subject.model} is one of fwbench's own models, and no commit of {top} can change it, as fwbench is not "

@@ -46,7 +46,12 @@ Play = Callable[[int, int], float]
 
 
 class UnmeasurableError(Exception):
-    """Raised by `Play`: the state of this number cannot be measured, for this reason."""
+    """Raised by `Play`: a state cannot be measured.
+
+    Args:
+        state: its number.
+        reason: why.
+    """
 
     def __init__(self, state: int, reason: str) -> None:
         super().__init__(state, reason)

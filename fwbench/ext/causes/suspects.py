@@ -188,10 +188,13 @@ class Between:
         return str(folder)
 
     def find(self, sources: Sequence[Mapping[str, str]]) -> list[str]:
-        """Find the suspects; return a phrase for each difference that cannot be put back separately.
+        """Find the suspects.
 
         Args:
             sources: for head and for base, digests by path of the repository's modules that their processes loaded.
+
+        Returns:
+            A phrase for each difference that cannot be put back separately.
         """
         loaded = {path for each in sources for path in each}
         distributions, told = self._distributions()

@@ -81,7 +81,11 @@ class Engine(ABC):
 
 
 def load(name: str) -> Engine:
-    """Make the engine of an installed package; a one-sentence UserError if it is not installed or cannot be used."""
+    """Make the engine of an installed package.
+
+    Raises:
+        UserError: the engine is not installed or cannot be used; one sentence.
+    """
     points = {point.name: point for point in entry_points(group=GROUP)}
     if name not in points:
         others = f"; of the engines that are, {hint(name, sorted(points))}" if points else ""

@@ -76,7 +76,11 @@ class _Job:
 
 
 def spread(name: str) -> "Pool":
-    """The accelerators of an engine; a UserError if it is not installed or cannot be used, or as for `Pool`."""
+    """The accelerators of an installed engine.
+
+    Raises:
+        UserError: the engine is not installed or cannot be used, or as for `Pool`.
+    """
     return Pool(engines.load(name))
 
 

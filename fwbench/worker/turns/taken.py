@@ -27,8 +27,7 @@ class Amounts:
         blocks: the most blocks of turns after one placing.
         turn: the fewest seconds that a turn's calls after the first take.
         queue: the fewest calls after the first, unless these take longer than half a second.
-        fewest, enough: where turns may be over before all blocks are played, the turns that each seat has at least, and
-            with which they surely are.
+        fewest, enough: turns of each seat after which a round of lanes may end early, and those after which it ends.
         seconds: the most seconds that all turns take together, unless one block after each placing takes longer.
         single: a turn is one call if a call takes this many seconds: refilling the caches adds little to it.
     """

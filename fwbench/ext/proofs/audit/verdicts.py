@@ -47,6 +47,7 @@ class Verdict(Decoded):
             notes.
         proved: the result of the proof; None: the pair is not runnable.
         fixed: `same` if the mended network is, else the reason why not; empty if the list names no mended network.
+        minutes: time that the verdict took.
     """
 
     sentence: str
