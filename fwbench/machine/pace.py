@@ -1,8 +1,8 @@
 """The time in which two CPUs hand a number to each other, which shows where the host of a virtual machine put them.
 
-A host moves them now and then, for seconds to minutes, to cores that share less cache. A program with a thread on each
-then takes 1.2 to 1.5 times as long, one framework's program longer than another's, while one thread alone and the
-memory are as fast as before (docs/method.md, "Slow spells").
+A host moves them now and then, for tenths of seconds to minutes, to cores that share less cache or that others use.
+A program with a thread on each then takes longer, one framework's program more so than another's (docs/method.md, "Slow
+spells").
 """
 
 import contextlib

@@ -11,9 +11,9 @@ from fwbench.record.workload import TRAINING, Workload
 
 # Switches YNNPACK off, which XLA otherwise uses for single products and convolutions on some processors. Inference in
 # fp32 of these networks is as fast without it or faster: ResNet-50 takes 1.1 to 1.4 times as long with it (jax 0.10.2
-# to 0.12.0, Xeons; docs/evidence/lanes.md). All else keeps it. Without it, the small CNN and the decoder's step at
-# batch 8 take 1.3 and 1.4 to 1.5 times as long, ViT-B/16 in bf16 three times, as it uses the processor's products in
-# bf16, a training step of ResNet-50 1.5 times, and the CNN in fp64 40 times, as XLA then has a scalar loop.
+# to 0.12.0, Xeons; docs/evidence/lanes.md). All else keeps it. Without it the small CNN takes 1.3 times as long, a
+# training step of ResNet-50 1.5 times, and ViT-B/16 in bf16 three times, as YNNPACK uses the processor's products in
+# bf16. The decoder is slower without it, too (docs/xla-cpu.md), and convolutions in fp64 would be a scalar loop.
 _FASTER = {"xla_cpu_experimental_ynn_fusion_type": ""}
 _FASTER_WITHOUT = frozenset({"resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0"})
 

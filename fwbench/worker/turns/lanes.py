@@ -30,8 +30,8 @@ _SINGLE = {"alone": 1, "together": 0}
 
 # One placing, as rounds are the replicates, and each has new memory. Short turns, of slow programs as of fast ones:
 # neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of many turns some are not slowed
-# in either lane. Where five agree of at least 16, rounds scatter by 1.4 to 6 %; with three of at least ten by 4 to 9,
-# on four machines (docs/evidence/turns.md). Up to 144 are taken where the CPUs are seldom at their usual pace.
+# in either lane. Where five agree of at least 16, the median workload's rounds scatter by 1.4 to 6 % on four machines
+# (docs/evidence/turns.md). Up to 144 are taken where the CPUs are seldom at their usual pace.
 _ON_CPU = Amounts(placings=1, blocks=72, turn=0.02, seconds=20.0, single=0.02, fewest=16, enough=48)
 # On a GPU a turn's queue is as full as that of the throughput pass: of two calls of 13 ms in JAX, 5 % were the start of
 # the first one. Ten turns of a process lay within 0.5 % where the GPU is the limit (docs/gpu.md), so four do.
