@@ -155,7 +155,7 @@ class Rearranged:
         self, function: Callable[..., Any], own: Mapping[str, Shape], flat: NDArray[Any]
     ) -> dict[str, NDArray[Any]]:
         ends = np.cumsum([math.prod(shape) for shape in own.values()])
-        parts = np.split(flat.astype(np.float32), ends[:-1]) if own else []
+        parts = np.split(flat.astype(np.float32), ends[:-1])
         jax: Any = sys.modules.get("jax")
         # A function written with JAX must run now, even while a program is traced.
         with jax.ensure_compile_time_eval() if jax else nullcontext(), faults(repr(self._path)):
