@@ -237,6 +237,17 @@ def test_streams_are_no_arguments_of_inference():
     assert not any(jnp.issubdtype(array.dtype, jax.dtypes.prng_key) for array in jax.tree.leaves(made.arguments))
 
 
+def test_a_restart_begins_a_networks_own_random_streams_again():
+    """Only NNX keeps any in its state; another draw has other masks."""
+    made = program(MODELS["nnx"], "train_step")
+    first = outputs(made, 3)
+    made.restart(weights_of(MODELS["nnx"]), draw=1)
+    other = outputs(made, 3)
+    made.restart(weights_of(MODELS["nnx"]))
+    np.testing.assert_array_equal(outputs(made, 3), first)
+    assert not np.isclose(other[0], first[0])
+
+
 @every_trained_kind
 def test_relocating_and_accumulating_change_no_step(kind):
     expected = outputs(program(MODELS[kind], "train_step"), 3)

@@ -269,11 +269,8 @@ class JaxSide(Side):
 
     def _buffers(self) -> list[Any]:
         """The arrays that the network holds besides its weights, computed in float32 as for a measurement."""
-        if all(leaf.is_weight for leaf in self.network.leaves):
-            return []
-        weights = {name: np.zeros(shape, np.float32) for name, shape in self.network.shapes.items()}
         with jax.enable_x64(False), jax.default_device(jax.devices(self.case.device)[0]):
-            buffers = [array for leaf, array in self._named(self.network.load(weights)) if not leaf.is_weight]
+            buffers = self.network.others()
         with self.arithmetic():
             return [array.astype(self.case.dtype) if array.dtype == np.float32 else array for array in buffers]
 

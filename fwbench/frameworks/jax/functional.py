@@ -45,7 +45,7 @@ class Network(ABC):
             ModelError: a weight is missing, unknown or of another shape.
         """
         check_weights(f"{self.model.name}'s network in JAX", self.shapes, weights)
-        own, others = self._layout.own(weights), iter(self._others())
+        own, others = self._layout.own(weights), iter(self.others())
         return [next(own) if leaf.is_weight else next(others) for leaf in self.leaves]
 
     def replaced_weights(self, leaves: Sequence[Any], weights: Mapping[str, Any]) -> Iterator[Any]:
@@ -137,11 +137,14 @@ class Network(ABC):
         """The weights as the user's code draws them, in canonical form on the host."""
         return self.export(self._values(seed, lambda leaf: True))
 
-    def _others(self) -> list[Any]:
-        """The values of buffers and random streams, as the user's code sets them."""
+    def others(self, draw: int = 0) -> list[Any]:
+        """The values of buffers and random streams, as the user's code sets them; another draw has other streams."""
         if all(leaf.is_weight for leaf in self.leaves):
             return []
-        return self._values(0, lambda leaf: not leaf.is_weight)
+        return [
+            jax.random.fold_in(array, draw) if draw and jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else array
+            for array in self._values(0, lambda leaf: not leaf.is_weight)
+        ]
 
     def _values(self, seed: int, wanted: Callable[[Leaf], bool]) -> list[Any]:
         """The wanted leaves of a state. The compiler drops the code that draws all others."""

@@ -96,7 +96,12 @@ class TrainStep(Compiled, Trainer):
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         parameters, rest, memory, _ = self._parts(self.devices.own(self.state))
-        leaves = list(self.network.replaced_weights(self._united(parameters, rest), weights))
+        replaced = self.network.replaced_weights(self._united(parameters, rest), weights)
+        others = iter(self.network.others(draw))
+        leaves = [
+            array if leaf.is_weight else cast(next(others), self.dtype)
+            for leaf, array in zip(self.network.leaves, replaced, strict=True)
+        ]
         memory = _zeros(memory)
         # Freed before the new state is placed, as a device may not hold both.
         self.state = []
