@@ -77,18 +77,8 @@ class Session:
         if keep and self.caches and selection.device == "gpu":
             # An earlier part of the run may have compiled the programs that take turns.
             provide(facts, self.caches.path)
-        self._workers = Workers(
-            machine,
-            selection.device,
-            selection.pythons,
-            project,
-            fit_batch=selection.fit_batch,
-            patience=selection.patience,
-            facts=facts,
-            compiled=self.caches.path if self.caches else None,
-            keep=keep,
-            lowers=selection.lowers,
-        )
+        compiled = self.caches.path if self.caches else None
+        self._workers = Workers.selected(selection, machine, project, facts=facts, compiled=compiled, keep=keep)
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)
         self._taken = dict(resumed.taken)

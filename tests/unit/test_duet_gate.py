@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import json
 import math
 import shutil
@@ -19,6 +18,7 @@ from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.report import outcome_file
 from fwbench.worker.client import interrupts
 from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.client.workers import Workers
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.recorded import outputs
 from tests.unit.shared import ONE_PAIR, git
@@ -219,9 +219,11 @@ def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_play
 )
 def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     made = []
-    for module, name in (("fwbench.gates.duet", "Pairs"), ("fwbench.plugin.session", "Workers")):
-        kind = getattr(importlib.import_module(module), name)
-        monkeypatch.setattr(f"{module}.{name}", lambda *of, kind=kind, **how: made.append(how) or kind(*of, **how))
+    for kind in (Pairs, Workers):
+        begin = kind.__init__
+        monkeypatch.setattr(
+            kind, "__init__", lambda self, *of, begin=begin, **how: made.append(how) or begin(self, *of, **how)
+        )
     run({2: "new"}, *options)
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.

@@ -76,7 +76,8 @@ def test_several_processes_of_a_workload_load_nothing_that_another_has_compiled(
 ):
     """Each is to draw a GPU's kernels for itself."""
     made, provided = [], []
-    monkeypatch.setattr(session, "Workers", lambda *_, **how: made.append(how) or SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(session.Workers, "__init__", lambda *_, **how: made.append(how))
+    monkeypatch.setattr(session.Workers, "close", lambda workers: None)
     monkeypatch.setattr(session, "provide", lambda facts, caches: provided.append(facts))
     selection = SimpleNamespace(
         minutes=minutes, device=device, processes=processes, pythons={}, fit_batch=False, patience=0.0, lowers=None

@@ -73,15 +73,8 @@ class Slot:
         """Measure a workload, in as many processes as the run asks for, as without a pool."""
         self._stages = []
         if self._workers is None:
-            self._workers = Workers(
-                dataclasses.replace(self.describe().machine, threads=selection.threads),
-                selection.device,
-                selection.pythons,
-                project,
-                fit_batch=selection.fit_batch,
-                patience=selection.patience,
-                lowers=selection.lowers,
-            )
+            here = dataclasses.replace(self.describe().machine, threads=selection.threads)
+            self._workers = Workers.selected(selection, here, project)
         return several(self._workers.measure, selection.processes)(workload, protocol, self._stages.append)
 
     def stages(self) -> list[str]:

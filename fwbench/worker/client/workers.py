@@ -25,6 +25,7 @@ from fwbench.record.measurement import FALLBACK, WAITING, Failure, Measurement
 from fwbench.record.storage import PROOFS
 from fwbench.record.workload import FORWARD, LOWER, STATEFUL, Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.suite.selection import Selection
 from fwbench.worker.client.fallback import Flags, added, compilers_fault, milder, stated
 from fwbench.worker.client.ladder import Ladder
 from fwbench.worker.client.scratch import Scratch
@@ -85,6 +86,20 @@ class Workers:
         # The results of each workload in float64, by the workload without its lane (`Job.exact`).
         self._exacts: dict[Workload, dict[str, str]] = {}
         self._scratch: Scratch | None = None
+
+    @classmethod
+    def selected(cls, selection: Selection, machine: Machine, project: Project, **kept: Any) -> "Workers":
+        """The servers of a run with these options; `kept` are those of `facts`, `compiled` and `keep` that it has."""
+        return cls(
+            machine,
+            selection.device,
+            selection.pythons,
+            project,
+            fit_batch=selection.fit_batch,
+            patience=selection.patience,
+            lowers=selection.lowers,
+            **kept,
+        )
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure in a fresh process. Whatever goes wrong in it is a failure of this workload alone.

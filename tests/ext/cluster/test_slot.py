@@ -64,7 +64,7 @@ def test_a_slot_measures_as_a_run_without_a_pool_does(here, monkeypatch):
     """The threads of the run, the cores of the slot, as many processes as are asked for."""
     asked = []
 
-    class FakeWorkers:
+    class FakeWorkers(slots.Workers):
         def __init__(self, machine, device, pythons, project, **options):
             asked.append((machine.cpus, machine.threads, device, options))
 
