@@ -55,7 +55,7 @@ def axis_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
     devices = [Column[Placed]("devices", lambda row: row.workload.devices, "1")]
     return [
         *(devices if any(workload.devices > 1 for workload in workloads) else ()),
-        *(Column[Placed](axis, functools.partial(value, axis), "1") for axis in axes),
+        *(Column[Placed](axis, functools.partial(value, axis), "1", axis=True) for axis in axes),
     ]
 
 

@@ -30,6 +30,7 @@ class Column(Generic[Item]):
         unit: the SI unit of the column's numbers (`1` for a share, a ratio, a count); empty for text.
         show: formats a number for the screen.
         absent: the text shown in place of a missing value.
+        axis: true for an axis of a model, which may have the name of any other column.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Column(Generic[Item]):
     unit: str = ""
     show: Callable[[float], str] = str
     absent: str = "-"
+    axis: bool = False
 
     def text(self, value: Value) -> str:
         """The text that shows a value to people."""

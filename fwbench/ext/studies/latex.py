@@ -72,14 +72,15 @@ def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) ->
     """Format a table for a column of a paper: its rows under a line for each value of the first column.
 
     Empty columns are left out. Axes and words that are the same in all rows stand in the caption instead. The ends of
-    an interval (columns `from` and `to`) stand in one column. For lack of room, columns named in `minor` are left out.
+    an interval (columns `from` and `to`) stand in one column. For lack of room, columns named in `minor` are left out;
+    an axis with such a name is not.
     """
     texts = [table.texts(row) for row in table.rows]
     grouped = len({row[0] for row in texts}) < len(texts)
     kept, same = [] if grouped else [0], []
     for place, column in enumerate(table.columns[1:], 1):
         words = {row[place] for row in texts}
-        if column.name in minor or words <= {column.absent}:
+        if (column.name in minor and not column.axis) or words <= {column.absent}:
             continue
         if len(words) == 1 and len(texts) > 1 and all(isinstance(row.values[place], str | int) for row in table.rows):
             same.append(f"{column.name} {words.pop()}")

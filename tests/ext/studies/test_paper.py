@@ -13,6 +13,7 @@ from fwbench.compare.cases import settings
 from fwbench.ext.studies import latex, paper
 from fwbench.ext.studies.latex_text import escape
 from fwbench.record import reading
+from fwbench.report.columns import axis_columns
 from fwbench.report.origin import origin
 from fwbench.report.tables import Column, Spread, tabulate
 from tests.ext.studies.tex import compiled, complaints, copied, needs_tex
@@ -131,6 +132,12 @@ def test_in_a_column_of_a_paper_two_columns_may_have_one_name():
     columns += [number(name, place, "1", units.ratio) for place, name in enumerate(("ratio", "from", "to"), 2)]
     text = made(*columns, rows=[("a", 16, 2.0, 1.5, 3.0), ("b", 32, 1.25, 1.0, 1.5)], narrow=set())
     assert body(text) == [r"{a} & 16 & 2.00 & \numrange{1.50}{3.00}", r"{b} & 32 & 1.25 & \numrange{1.00}{1.50}"]
+
+
+def test_an_axis_with_the_name_of_a_minor_column_is_kept():
+    rows = [measured(lane, axes=(("n", size),)) for lane, size in (("torch", 16), ("jax", 32))]
+    columns = [Column("lane", lambda m: m.workload.lane), *axis_columns(rows), Column("n", lambda m: 5, "1")]
+    assert body(made(*columns, rows=rows, narrow={"n"})) == ["{torch} & 16", "{jax} & 32"]
 
 
 def test_a_column_has_the_unit_that_most_of_it_is_shown_in():
