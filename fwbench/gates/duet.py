@@ -6,7 +6,7 @@ import functools
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -45,6 +45,19 @@ from fwbench.worker.turns.sides import Side, find, sides
 _EXPLAINING = 600.0
 
 
+@dataclasses.dataclass
+class _Comparisons:
+    """Comparisons of workloads, and of plain tests."""
+
+    workloads: dict[Workload, Comparison[Workload]] = dataclasses.field(default_factory=dict)
+    tests: dict[PlainTest, Comparison[PlainTest]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def every(self) -> dict[Workload | PlainTest, AnyComparison]:
+        """All of them; those of plain tests come last."""
+        return dict([*self.workloads.items(), *self.tests.items()])
+
+
 class DuetGate(Gate):
     """Runs the duet over all workloads and plain tests of the run, when the first test asks for its measurement."""
 
@@ -66,8 +79,8 @@ class DuetGate(Gate):
         self._called: Invocation
         # By plain test, the reason why it is measured in the usual way.
         self._unrepeatable: Mapping[PlainTest, str] = {}
-        self._comparisons: dict[Any, Any] = {}
-        self._asked: dict[Any, Any] = {}  # those of the comparisons that a test has asked for
+        self._comparisons = _Comparisons()
+        self._asked = _Comparisons()  # those that a test has asked for
         self._has_run = False
         self._seconds = 0.0
         self._end = time.monotonic() + 60 * selection.minutes if selection.minutes else math.inf
@@ -110,7 +123,7 @@ class DuetGate(Gate):
     def _measure(self, measure: Measure, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
         """The measurement made of head's rounds; for a workload that base does not have, the ordinary measurement."""
         self._has_to_run(protocol, tell)
-        comparison = self._asked[workload] = self._comparisons[workload]
+        comparison = self._asked.workloads[workload] = self._comparisons.workloads[workload]
         if comparison.kind in ("failed", "missing", "unavailable"):
             assert comparison.fault is not None
             return Measurement(workload, failure=comparison.fault.failure)
@@ -143,17 +156,18 @@ class DuetGate(Gate):
         self._has_to_run(self._selection.protocol, tell)
         if test in self._unrepeatable:
             return True
-        comparison = self._asked[test] = self._comparisons[test]
+        comparison = self._asked.tests[test] = self._comparisons.tests[test]
         self._judge(comparison)
-        if comparison.kind == "failed":
+        if comparison.kind in ("failed", "unavailable"):
+            assert comparison.fault is not None
             failure = comparison.fault.failure
+            if comparison.kind == "unavailable":
+                pytest.skip(failure.message)
             pytest.fail(f"{test.name}: {failure.message}\n\n{failure.detail}".rstrip(), pytrace=False)
-        if comparison.kind == "unavailable":
-            pytest.skip(comparison.fault.failure.message)
         return not comparison.screening
 
     def judge(self, measurement: Measurement, test: str) -> None:
-        comparison = self._comparisons[measurement.asked]
+        comparison = self._comparisons.workloads[measurement.asked]
         if comparison.kind == "missing" or not measurement.failure:
             self._judge(comparison)
 
@@ -171,14 +185,12 @@ class DuetGate(Gate):
             pytest.fail(f"{name} regressed: {', '.join(slower)} against {base}", pytrace=False)
 
     def outcome(self) -> Outcome:
-        # Plain tests come last.
-        workloads = [asked for subject, asked in self._asked.items() if isinstance(subject, Workload)]
-        plain = [asked for subject, asked in self._asked.items() if isinstance(subject, PlainTest)]
-        result = outcome(self._title("base"), self._title("head"), [*workloads, *plain], self._seconds)
-        shared = together(workloads, self._thresholds["latency"].share)
-        notes = [*self._explained, *result.notes, *self._unjudged([*workloads, *plain]), *self._usual()]
+        asked = self._asked.every
+        result = outcome(self._title("base"), self._title("head"), asked.values(), self._seconds)
+        shared = together(self._asked.workloads.values(), self._thresholds["latency"].share)
+        notes = [*self._explained, *result.notes, *self._unjudged(asked), *self._usual()]
         why = self._ended
-        if not (why or self._asked or self._unrepeatable):
+        if not (why or asked or self._unrepeatable):
             why = "no test came to its measurement: pytest says above what became of each"
         return dataclasses.replace(
             result, findings=[*result.findings, *shared], notes=[*notes, *filter(None, [line(why)])]
@@ -190,17 +202,18 @@ class DuetGate(Gate):
         usual = "measured in the usual way, and not compared"
         return [f"{usual}: {', '.join(test.name for test in tests)}: {why}" for why, tests in by_reason.items()]
 
-    def _unjudged(self, comparisons: Sequence[AnyComparison]) -> list[str]:
+    def _unjudged(self, asked: Mapping[Workload | PlainTest, AnyComparison]) -> list[str]:
         """A sentence on each metric that was asked for in vain, of those that a duet judges only on request."""
-        if not comparisons:
+        if not asked:
             return []
-        limits: dict[Any, Mapping[str, Threshold]] = {**self._expected, **self._plain}
+        limits: dict[Workload | PlainTest, Mapping[str, Threshold]]
+        limits = dict([*self._expected.items(), *self._plain.items()])
         wanted = {metric for each in limits.values() for metric in each if CRITERIA[metric].asked}
-        judged = {metric for comparison in comparisons for metric in comparison.verdicts}
-        played = {metric for asked, each in self._asked.items() if each.screening for metric in limits[asked]}
+        judged = {metric for comparison in asked.values() for metric in comparison.verdicts}
+        played = {metric for subject, each in asked.items() if each.screening for metric in limits[subject]}
         lacking, lost = "no benchmark has it on both sides", "no benchmark that it is asked of ran on both sides"
         why = {metric: lacking if metric in played else lost for metric in sorted(wanted - judged)}
-        if "energy" in why and isinstance(absent := counter(comparisons[0].workload.device), Absent):
+        if "energy" in why and isinstance(absent := counter(next(iter(asked)).device), Absent):
             why["energy"] = absent
         return [f"{metric} was not compared: {reason}" for metric, reason in why.items()]
 
@@ -209,7 +222,12 @@ class DuetGate(Gate):
 
     def _run(self, protocol: Protocol, tell: Tell) -> None:
         begun = time.monotonic()
-        played: list[duet.Duet[Any]] = [duet.Duet(self._expected, self._kept)]
+        workloads = duet.Duet(self._expected, self._kept)
+        tests: duet.Duet[PlainTest] | None = None
+
+        def compared() -> _Comparisons:
+            return _Comparisons(workloads.comparisons(), tests.comparisons() if tests else {})
+
         try:
             self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
             servers = Servers()
@@ -227,21 +245,21 @@ class DuetGate(Gate):
             )
             try:
                 with servers:
-                    self._play(played[0], pairs.play, tell)
+                    self._play(workloads, pairs.play, tell)
                 if self._plain:
                     metered = _judged_by("energy", self._plain)
                     plain = PlainPairs(*self._sides, self._called, protocol.deadline, metered=metered.__contains__)
                     self._unrepeatable = plain.unrepeatable
-                    played.append(duet.Duet(self._plain, self._kept))
-                    self._play(played[1], plain.play, tell)
+                    tests = duet.Duet(self._plain, self._kept)
+                    self._play(tests, plain.play, tell)
             finally:
                 self._seconds = time.monotonic() - begun
-            self._comparisons = _compared(played)
+            self._comparisons = compared()
             if protocol.profile == "ci":
                 self._explain(tell)
         except KeyboardInterrupt:
             # The run ends here: report what is known.
-            self._asked = _compared(played)
+            self._asked = compared()
             raise
         except UserError as error:
             self._ended = str(error)
@@ -266,7 +284,7 @@ class DuetGate(Gate):
         # These workloads have the batch that fitted into memory.
         regressed = [
             (verdict.ratio, metric, comparison.workload)
-            for comparison in self._comparisons.values()
+            for comparison in self._comparisons.every.values()
             for metric, verdict in comparison.verdicts.items()
             if verdict.kind == "regressed"
         ]
@@ -321,11 +339,6 @@ class DuetGate(Gate):
             **stages,
             "base_versions": comparison.described.get("base", {}).get("versions", {}),
         }
-
-
-def _compared(played: Sequence[duet.Duet[Any]]) -> dict[Any, Any]:
-    """The comparison of each workload and plain test."""
-    return {subject: comparison for each in played for subject, comparison in each.comparisons().items()}
 
 
 def _judged_by(metric: str, limits: Mapping[Of, Mapping[str, Threshold]]) -> list[Of]:
