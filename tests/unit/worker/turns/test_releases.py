@@ -1,6 +1,7 @@
 """Environments of releases, made by the real uv from wheels in a folder, without a network."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -63,6 +64,8 @@ def wheels(tmp_path_factory):
 @pytest.fixture
 def below(wheels, tmp_path, monkeypatch):
     """The interpreter of an environment with framework 1.1."""
+    if not shutil.which("uv", path=os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))):
+        pytest.skip("uv, which makes environments of releases, is not installed: pip install uv")
     monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_OFFLINE", "1")
