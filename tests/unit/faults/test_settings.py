@@ -207,7 +207,8 @@ def test_what_a_framework_is_set_to_is_read_after_the_last_call(tmp_path, fault,
         assert set(changed) <= set(found.settings[CHANGED])
         assert {name: found.settings[name] for name in changed} == changed
         said = found.settings["caution"]
-        fault(KIND, f"{constructor if forward == 'pass' else forward} in a network of {lane}'s", said)
+        statement, place = (constructor, "constructor") if forward == "pass" else (forward, "call")
+        fault(KIND, f"{statement} in the {place} of a network of {lane}'s", said)
 
 
 @pytest.mark.parametrize("precisions", [["fp32"], pytest.param(["fp64", "bf16"], marks=pytest.mark.slow)], ids="-".join)
