@@ -13,7 +13,8 @@ import math
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import compress, pairwise
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from fwbench.worker.turns.taken import Taken
 SERIES = Path(__file__).with_suffix(".jsonl")
 PAGE = Path(__file__).with_suffix(".md")
 LANES = ("torch", "jax")
-COUNTS = (2, 8, 24, 48, 96)
+COUNTS = (2, 8, 16, 24, 48, 96)
 # The fewest turns of a lane at the usual pace that make a round.
 FEW = 8
 HEAD = """# How far rounds of turns lie apart
@@ -154,15 +155,22 @@ def rows_of(workload: dict[str, Any], title: str, rounds: Sequence[dict[str, Any
     return rows
 
 
+def host_of(workload: Mapping[str, Any]) -> str:
+    """The machine; *fourth, slow* is the fourth at another time."""
+    return str(workload["machine"]).partition(",")[0]
+
+
 def main(arguments: Sequence[str]) -> None:
     if arguments:
         name, workloads, count = arguments
         play(name, workloads.split(","), int(count))
     lines = []
     series = [json.loads(text) for text in SERIES.read_text(encoding="utf-8").splitlines()]
-    paces = [pace for each in series for round_ in each["rounds"] for pace in round_.get("paces", [])]
-    usual = usual_pace(paces)
+    paces: dict[str, list[float]] = defaultdict(list)
+    for each in series:
+        paces[host_of(each)] += [pace for round_ in each["rounds"] for pace in round_.get("paces", [])]
     for workload in series:
+        usual = usual_pace(paces[host_of(workload)])
         title = f"{workload['model']} {workload['mode']} b{workload['batch_size']}"
         lines += rows_of(workload, title, workload["rounds"], "")
         if "paces" in workload["rounds"][0]:

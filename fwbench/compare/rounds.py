@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fwbench.compare.ratios import ON_GPU, Scatter, as_usual, pooled_scatter, round_difference, usual_pace
+from fwbench.compare.ratios import (
+    FEWEST_ROUNDS,
+    ON_GPU,
+    Scatter,
+    as_usual,
+    pooled_scatter,
+    round_difference,
+    usual_pace,
+)
 from fwbench.record.measurement import Measurement
 
 # A GPU that computes for at least this share of a call sets the call's speed, and not the host.
@@ -21,8 +29,10 @@ def usual(turns: Iterable[Turns]) -> float:
 
 
 def counted(turns: Iterable[Turns], usual: float) -> list[Turns]:
-    """The turns of those rounds that were played at the usual pace."""
-    return [each for each in turns if as_usual(each.get("pace", 0.0), usual)]
+    """The turns of those rounds that were played at the usual pace; of all, where too few were for an interval."""
+    given = list(turns)
+    as_always = [each for each in given if as_usual(each.get("pace", 0.0), usual)]
+    return as_always if len(as_always) >= FEWEST_ROUNDS else given
 
 
 def differences(of_lanes: OfLanes) -> Iterator[list[float]]:

@@ -157,9 +157,9 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
             continue
         own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
         amounts = AMOUNTS[own[lanes[0]].workload.device]
-        # As many turns as are usually enough: the fewest where a GPU is the limit.
-        usual_turns = amounts.fewest * (1 if own[lanes[0]].workload.device == "gpu" else 2)
-        amounts = dataclasses.replace(amounts, enough=usual_turns)
+        if own[lanes[0]].workload.device == "gpu":
+            # Where a GPU is the limit, the fewest turns are usually enough.
+            amounts = dataclasses.replace(amounts, enough=amounts.fewest)
         # A lane without a median latency made few calls, so its calls are taken to be slow.
         latencies = [m.value("latency_p50") or SLOW for m in own.values()]
         seconds = _START + _CALLS * sum(latencies) + amounts.turns(max(latencies), len(lanes))

@@ -16,8 +16,8 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric
 from fwbench.worker.client.starting import environment
 
-PAIRS = 9
-CALLS = 200
+PAIRS = 5
+CALLS = 40
 BARE_LOOP = f"""
 import json, os, sys, time
 os.sched_setaffinity(0, json.loads(sys.argv[1]))

@@ -394,6 +394,19 @@ def test_rounds_in_which_the_host_had_moved_the_cpus_do_not_count():
     assert f"{sum(contest.slow for contest in found)} further rounds do not count" in lines[-1]
 
 
+@pytest.mark.parametrize(
+    ("paces", "counting"),
+    [
+        ([0.8, 0.8, 0.8], [0.8, 0.8, 0.8]),
+        ([0.8, 0.5, 0.8], [0.8, 0.5, 0.8]),
+        ([0.8, 0.5, 0.8, 0.5], [0.5, 0.5]),
+        ([0.8, 0.0, 0.5], [0.0, 0.5]),
+    ],
+)
+def test_rounds_at_another_pace_count_until_two_at_the_usual_one_give_an_interval(paces, counting):
+    assert [each["pace"] for each in of_rounds.counted(({"pace": pace} for pace in paces), 0.5)] == counting
+
+
 class Moved:
     """A machine whose CPUs take 1.6 times as long to hand a number to each other, and 2 ms for a call instead of 1.
 
@@ -419,11 +432,12 @@ class Moved:
 @pytest.mark.parametrize(
     ("slow", "known", "turns", "latencies", "pace"),
     [
-        pytest.param(lambda turn: False, True, 48, {0.001}, 0.5e-6, id="never"),
-        pytest.param(lambda turn: turn % 64 >= 48, True, 48, {0.001}, 0.5e-6, id="a quarter of the time"),
-        pytest.param(lambda turn: turn % 8 >= 4, True, 144, {0.001, 0.002}, 0.8e-6, id="before or after each block"),
-        pytest.param(lambda turn: turn % 64 >= 4, True, 48, {0.002}, 0.8e-6, id="nearly always"),
-        pytest.param(lambda turn: turn % 64 >= 48, False, 48, {0.001, 0.002}, 0.0, id="unknown"),
+        pytest.param(lambda turn: False, True, 24, {0.001}, 0.5e-6, id="never"),
+        pytest.param(lambda turn: 20 <= turn < 32, True, 24, {0.001}, 0.5e-6, id="for a while"),
+        pytest.param(lambda turn: turn >= 20, True, 8, {0.001}, 0.5e-6, id="since the fifth block"),
+        pytest.param(lambda turn: turn % 8 >= 4, True, 36, {0.001, 0.002}, 0.8e-6, id="before or after each block"),
+        pytest.param(lambda turn: turn % 64 >= 4, True, 24, {0.002}, 0.8e-6, id="nearly always"),
+        pytest.param(lambda turn: 20 <= turn < 32, False, 24, {0.001, 0.002}, 0.0, id="unknown"),
     ],
 )
 def test_turns_count_at_the_usual_pace(tmp_path, slow, known, turns, latencies, pace):

@@ -76,9 +76,9 @@ def test_a_lane_with_long_calls_takes_turns_of_one_call():
     """The call that pays for the caches would take as long as the one that counts."""
     amounts = AMOUNTS["cpu"]
     found = [amounts.of(latency, 2) for latency in (0.001, 0.015, 0.02, 0.6, 2.0)]
-    assert found == [(21, 72), (3, 72), (1, 72), (1, 8), (1, 2)]
-    # With 48 turns of both lanes at the usual pace no further ones are taken.
-    assert amounts.turns(0.02, 2) == pytest.approx(2 * 48 * 0.02)
+    assert found == [(21, 18), (3, 18), (1, 18), (1, 3), (1, 1)]
+    # With 24 turns of both lanes at the usual pace no further ones are taken.
+    assert amounts.turns(0.02, 2) == pytest.approx(2 * 24 * 0.02)
 
 
 def test_a_turn_on_a_gpu_has_as_full_a_queue_as_the_throughput_pass(tmp_path):
