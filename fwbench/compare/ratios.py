@@ -111,7 +111,7 @@ def usual_pace(paces: Sequence[float]) -> float:
 
 
 def as_usual(pace: float, usual: float) -> bool:
-    """True if a turn or a round was at the usual pace; at another one it does not count, as that moves ratios.
+    """True if a turn or a round was at the usual pace, or none is known; another pace moves ratios.
 
     Args:
         pace: seconds in which two CPUs hand a number to each other; 0: unknown.

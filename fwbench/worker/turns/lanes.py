@@ -30,9 +30,10 @@ _SINGLE = {"alone": 1, "together": 0}
 
 # One placing, as rounds are the replicates, and each has new memory. Short turns, of slow programs as of fast ones:
 # neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of many turns some are not slowed
-# in either lane. Where five agree of at least 16, the median workload's rounds scatter by 1.4 to 6 % on four machines
+# in either lane. Where five agree of at least 16, the median workload's rounds scatter by 1.5 to 6 % on five machines
 # (docs/evidence/turns.md). Half as many again are taken where the CPUs are not always at their usual pace.
-# Calls of 0.4 s have eight turns, whose rounds scatter by 2 to 4 % (the same page): an interval needs two rounds.
+# Two lanes with calls of 0.4 to 0.5 s have eight turns, whose rounds scatter by 2 to 4 % (the same page): an interval
+# needs two rounds.
 _ON_CPU = Amounts(placings=1, blocks=18, turn=0.02, seconds=8.0, single=0.02, fewest=16, enough=24)
 # On a GPU a turn's queue is as full as that of the throughput pass: of two calls of 13 ms in JAX, 5 % were the start of
 # the first one. Ten turns of a process lay within 0.5 % where the GPU is the limit (docs/gpu.md), so four do.
