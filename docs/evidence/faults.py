@@ -23,9 +23,9 @@ TESTS = (
 )
 HEAD = """# Faults injected from outside
 
-Each row is a fault that a test of `tests/unit/faults` brings about, what was lost, and what the user was told. `...`
-stands for a folder. Made by `python docs/evidence/faults.py`, which runs these tests, the slow ones included unless its
-options say otherwise.
+Each row is a fault that a test of `tests/unit/faults` or of an extension brings about, what was lost, and what the user
+was told. `...` stands for a folder. Made by `python docs/evidence/faults.py`, which runs these tests, the slow ones
+included unless its options say otherwise.
 """
 
 
