@@ -69,13 +69,14 @@ def proving(item: pytest.Item, project: Project, pythons: Mapping[str, str]) -> 
     candidate = spreading.subject_of(item, spreading.Candidate)
     if candidate is None:
         fail_unspread(item, "@fwbench.proof(model, ...)")
-    provers = [resolve(added.prove) for added in extensions() if added.prove]
-    if not provers:
+    made = next((added.prove for added in extensions() if added.prove), None)
+    if made is None:
         pytest.fail("fwbench_prove needs fwbench's extension `proofs`, which is not here: leave it out", pytrace=False)
+    make = resolve(made)
 
     def prove() -> Proved:
         try:
-            proved: Proved = provers[0](candidate.model, candidate.framework, project, pythons=pythons)
+            proved: Proved = make(candidate.model, candidate.framework, project, pythons=pythons)
         except UserError as error:
             pytest.fail(str(error), pytrace=False)
         if proved.state != "proved":
