@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 
+import pytest
+
 from fwbench.suite.profiles import PROFILES
 
 # Amounts of a run in which nothing is timed that anybody would believe.
@@ -99,6 +101,11 @@ def extension(path):
     try:
         return importlib.import_module(f"fwbench.ext.{path}")
     except ModuleNotFoundError as error:
-        if error.name and not error.name.startswith("fwbench.ext"):
+        if error.name not in ("fwbench.ext", f"fwbench.ext.{path.partition('.')[0]}"):
             raise
         return None
+
+
+def needs(name):
+    """A mark for tests that use a command of this extension."""
+    return pytest.mark.skipif(extension(name) is None, reason=f"the extension {name} is not here")

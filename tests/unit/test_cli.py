@@ -6,6 +6,7 @@ import pytest
 
 import fwbench
 from fwbench.commands.cli import commands, main
+from tests.unit.shared import needs
 
 
 @pytest.fixture
@@ -34,7 +35,9 @@ def test_what_no_command_knows_is_refused(words, capsys):
 
 
 @pytest.mark.parametrize("option", ["--output", "--out"])
-@pytest.mark.parametrize("words", [["report"], ["audit", "a.toml"], ["measure", "lane=jax"]])
+@pytest.mark.parametrize(
+    "words", [["report"], pytest.param(["audit", "a.toml"], marks=needs("proofs")), ["measure", "lane=jax"]]
+)
 def test_what_is_written_goes_where_output_says(given, words, option):
     assert str(given(*words, option, "there").output) == "there"
 

@@ -49,7 +49,7 @@ from fwbench.worker.turns.sides import sides
 from tests.unit import processes
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import alive, as_in_a_terminal, children, descendants, gone, grandchildren, started_with
-from tests.unit.shared import ALONE, UNTIMED
+from tests.unit.shared import ALONE, UNTIMED, needs
 from tests.unit.suites import benchmarks, commit
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
@@ -787,6 +787,7 @@ with multiprocessing.get_context("fork").Pool(8) as pool:
 # Commands
 
 
+@needs("proofs")
 @pytest.mark.parametrize(
     ("number", "code", "told"),
     [(signal.SIGINT, 130, "fwbench: interrupted"), (signal.SIGTERM, 143, "fwbench: ended by SIGTERM")],

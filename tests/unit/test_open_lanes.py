@@ -18,7 +18,7 @@ from fwbench.record.lanes import OWN, Lane, Lanes
 from fwbench.record.reading import PROOFS
 from fwbench.suite.studies import SUITES
 from fwbench.worker.client.starting import PACKAGE
-from tests.unit.shared import ALONE, finish, once
+from tests.unit.shared import ALONE, finish, needs, once
 from tests.unit.suites import FAST as BRIEFLY
 
 EXAMPLE = PACKAGE.parent / "docs" / "numpy-lane"
@@ -91,6 +91,7 @@ def measured(tmp_path_factory, run, project):
     return (folder / "told.txt").read_text(), folder / "base.json"
 
 
+@needs("proofs")
 @pytest.mark.slow
 def test_a_packages_lane_is_measured_beside_our_own(measured):
     told, saved = measured

@@ -15,7 +15,7 @@ from fwbench.models import store
 from fwbench.record import files, journal
 from fwbench.report import outcome_file
 from fwbench.worker.client.starting import PACKAGE
-from tests.unit.shared import finish
+from tests.unit.shared import finish, needs
 from tests.unit.suites import in_process
 from tests.unit.suites import suite as noops
 
@@ -90,7 +90,13 @@ def test_only_files_are_opened(tmp_path, thing):
 @named
 @pytest.mark.parametrize(
     "command",
-    ["report {}", "compare {} {}", "audit {}", "selftest --output {}", "history {}"],
+    [
+        "report {}",
+        "compare {} {}",
+        pytest.param("audit {}", marks=needs("proofs")),
+        "selftest --output {}",
+        pytest.param("history {}", marks=needs("history")),
+    ],
 )
 def test_commands_refuse_it_in_one_sentence(tmp_path, monkeypatch, capsys, fault, thing, command):
     monkeypatch.chdir(tmp_path)

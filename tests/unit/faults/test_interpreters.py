@@ -18,7 +18,7 @@ from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import asking, channel
 from fwbench.worker.client.workers import Workers
 from tests.unit.processes import gone, started_with
-from tests.unit.shared import ALONE, extension
+from tests.unit.shared import ALONE, extension, needs
 from tests.unit.suites import benchmarks, in_process
 from tests.unit.suites import suite as noops
 
@@ -195,6 +195,7 @@ def project(tmp_path, monkeypatch):
     return write
 
 
+@needs("proofs")
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
@@ -214,6 +215,7 @@ def test_tests_that_end_the_process_that_collects_them_are_one_sentence(project,
     fault(KIND, f"the project's tests end it: {kind}", said)
 
 
+@needs("proofs")
 def test_tests_that_hang_are_one_sentence_that_says_where(project, monkeypatch, capsys, fault):
     project("import time\n\ndef wait_here():\n    time.sleep(3600)\n\nwait_here()\n")
     for deadline in (3.0, 30.0):
@@ -226,6 +228,7 @@ def test_tests_that_hang_are_one_sentence_that_says_where(project, monkeypatch, 
     fault(KIND, "the project's tests hang", said)
 
 
+@needs("proofs")
 def test_tests_that_print_are_collected(project, capsys):
     project("import os, sys\nos.write(1, b'\\xff\\n{}\\n')\nprint('hello')\n")
     assert main(["prove"]) == 4

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from fwbench.worker.client.starting import PACKAGE
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, needs
 from tests.unit.suites import FAST, benchmarks
 
 KIND = "an odd path of the project"
@@ -79,6 +79,8 @@ def saved(folder):
 
 
 @pytest.mark.slow
+@needs("proofs")
+@needs("history")
 @pytest.mark.parametrize("kind", ODD)
 def test_a_run_is_measured_saved_and_read_by_every_command(project, fault, kind):
     folder, run = project(ODD[kind])

@@ -24,7 +24,7 @@ from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import sides
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import as_in_a_terminal
-from tests.unit.shared import ALONE, UNTIMED, finish
+from tests.unit.shared import ALONE, UNTIMED, finish, needs
 
 KIND = "exceptions that end processes"
 PLAIN = Path(__file__).parents[1] / "plain"
@@ -149,6 +149,7 @@ def variables():
 
 
 @pytest.mark.slow
+@needs("proofs")
 @pytest.mark.parametrize("when", ["built", "called"])
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(0)"])
 def test_a_run_and_a_proof_tell_it(tmp_path, fault, raised, when):
