@@ -89,7 +89,6 @@ def test_a_small_network_s_mistakes_are_found(side):
     answer = power(small, small, every_point(small), most=60)
     assert but_clips(answer) == []
     assert answer.planted >= answer.found >= answer.planted - 2 > 50
-    assert answer.sentence.startswith(f"would have found {answer.found} of {answer.planted} planted mistakes")
 
 
 def test_a_clip_beyond_the_values_seen_needs_another_point(side):
