@@ -37,7 +37,7 @@ _SINGLE = {"alone": 1, "together": 0}
 _ON_CPU = Amounts(placings=1, blocks=18, turn=0.02, seconds=8.0, single=0.02, fewest=16, enough=24)
 # On a GPU a turn's queue is as full as that of the throughput pass: of two calls of 13 ms in JAX, 5 % were the start of
 # the first one. Ten turns of a process lay within 0.5 % where the GPU is the limit (docs/gpu.md), so four do.
-_ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4)
+_ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4, seconds=20.0)
 AMOUNTS: Mapping[str, Amounts] = {"cpu": _ON_CPU, "gpu": _ON_GPU}
 # The most calls of a turn on a GPU that each wait.
 _WAITING = 10

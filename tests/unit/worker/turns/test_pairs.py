@@ -88,6 +88,8 @@ def test_a_turn_on_a_gpu_has_as_full_a_queue_as_the_throughput_pass(tmp_path):
     timed = {latency: amounts.of(latency, 3)[0] - 1 for latency in (0.0001, 0.001, 0.013, 0.048, 0.2, 2.0)}
     assert timed == {0.0001: 200, 0.001: 40, 0.013: 39, 0.048: 11, 0.2: 3, 2.0: 1}
     assert [queue_depth(latency, window) for latency in (0.013, 0.048, 0.2)] == [39, 11, 3]
+    # Three lanes whose fastest turns disagree have time for more than the fewest.
+    assert 2 * amounts.of(0.011, 3)[1] == 14 > amounts.fewest
 
 
 @pytest.fixture
