@@ -31,8 +31,8 @@ def usual(turns: Iterable[Turns]) -> float:
 def counted(turns: Iterable[Turns], usual: float) -> list[Turns]:
     """The turns of those rounds that were played at the usual pace; of all, where too few were for an interval."""
     given = list(turns)
-    as_always = [each for each in given if as_usual(each.get("pace", 0.0), usual)]
-    return as_always if len(as_always) >= FEWEST_ROUNDS else given
+    at_usual_pace = [each for each in given if as_usual(each.get("pace", 0.0), usual)]
+    return at_usual_pace if len(at_usual_pace) >= FEWEST_ROUNDS else given
 
 
 def differences(of_lanes: OfLanes) -> Iterator[list[float]]:
