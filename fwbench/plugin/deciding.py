@@ -22,8 +22,9 @@ from fwbench.worker.turns.taken import SLOW
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# For an estimate of a first round: the calls of each lane outside its turns, and the seconds in which servers start.
-_CALLS, _START = 6, 3.0
+# For an estimate of a first round: the calls of each lane outside its turns, and its share of the seconds in which
+# servers start, as the workloads of a run share them.
+_CALLS, _START = 6, 0.5
 
 # Light load slows all lanes that take turns alike: their ratio stands twice the load that disturbs one process
 # (docs/evidence/interference.md).
