@@ -295,8 +295,8 @@ Made by `python docs/evidence/plain.py` on {here.cpu}, {here.threads} cores.
 {table(("suites", "functions", "comparisons", *KINDS, "mean error", "named", "misnamed"), verdicts)}
 
 `by_process`: half of the processes take 1.3 times as long, on either side; `by_call`: half of the calls do; `grows`,
-`creeps`: a list grows with each call, and the call with it. *Named*: a note says so; not if calls grow by less than the
-machine itself moves within a process, which is up to 1.6 times. Wrong:
+`creeps`: a list grows with each call, and the call with it. *Named*: a note says so; not if calls grow by less than 2 %
+within a process, or by less than the machine itself moves. Wrong:
 
 {chr(10).join(wrong) or "- nothing"}
 

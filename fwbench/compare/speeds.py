@@ -8,7 +8,6 @@ neighbouring calls together, both sides of a pair alike, and makes calls wait, n
 import math
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +38,10 @@ _SIZES = np.geomspace(math.log(1.05), math.log(10), 80)
 # Slow calls spend at least this share of their extra seconds computing.
 _COMPUTED = 0.5
 
-# Moving calls change in one direction from each quarter of a process's calls to the next, in at least `_MOVING` of the
-# processes, by a median of more than `_MOVED` (a logarithm). By chance one process in twelve moves.
-_MOVED, _MOVING = 0.02, 0.75
+# Moving calls change by more than `_MOVED` (a logarithm) within a process, on both sides, along a line through the
+# levels of so many parts of the process. Of calls that do not move chance makes such a line in fewer than `_CHANCE` of
+# samples if levels scatter normally, and in 1 of 200 on a machine that is slow in spells.
+_MOVED, _PARTS, _CHANCE = 0.02, 6, 1e-4
 
 _SIDES = ("base", "head")
 
@@ -56,21 +56,39 @@ def remark(pairs: Sequence[Pair]) -> str:
     """A remark on the odd times of a plain test's calls; empty if nothing is odd."""
     processes = [np.log(np.maximum(pair.rounds[side], _TICK)) for pair in pairs for side in _SIDES]
     computed = [math.log(pair.values[side].get("cpu_time") or math.nan) for pair in pairs for side in _SIDES]
-    return _moving(processes) or _by_call(processes, computed) or _by_process(computed, pairs)
+    return _by_call(processes, computed) or _moving(pairs) or _by_process(computed, pairs)
 
 
-def _moving(processes: Sequence[NDArray[np.float64]]) -> str:
-    moved = []
-    for calls in processes:
-        # The faster calls of each quarter, as load slows some.
-        levels = [float(np.quantile(quarter, 0.25)) for quarter in np.array_split(calls, 4) if len(quarter)]
-        steps = [later - earlier for earlier, later in pairwise(levels)]
-        if len(steps) == 3 and (min(steps) > 0 or max(steps) < 0):
-            moved.append(levels[-1] - levels[0])
-    if len(moved) < max(4, _MOVING * len(processes)):
+def _moving(pairs: Sequence[Pair]) -> str:
+    """A remark on calls that become slower or faster with each one, by a line through each pair of processes.
+
+    Both sides of a pair meet the same spells of load, so a pair is one replicate. The variance of its line's slope is
+    pooled from the distances of levels to their lines, and of lines to each other: load bends lines and turns them both
+    ways, and calls that keep something do neither.
+    """
+    from scipy.special import stdtr
+
+    moved, squares = [], 0.0
+    along = np.arange(_PARTS) - (_PARTS - 1) / 2
+    for pair in pairs:
+        calls = [np.log(np.maximum(pair.rounds[side], _TICK)) for side in _SIDES]
+        if min(map(len, calls)) < _PARTS:
+            return ""
+        # The faster calls of each part, as load slows some.
+        levels = np.array([[np.quantile(part, 0.25) for part in np.array_split(each, _PARTS)] for each in calls])
+        slopes = levels @ along / (along @ along)
+        bends = (levels - levels.mean(axis=1, keepdims=True) - np.outer(slopes, along)).mean(axis=0)
+        moved.append(_PARTS * slopes)
+        squares += _PARTS**2 * float(bends @ bends / (along @ along))
+    changes = np.array(moved).reshape(-1, len(_SIDES))
+    if len(changes) < 2:
         return ""
-    by = statistics.median(moved)
-    if abs(by) <= _MOVED or min(by * each for each in moved) < 0:
+    of_sides, of_pairs = changes.mean(axis=0), changes.mean(axis=1)
+    by = float(of_sides.mean())
+    freedom = len(pairs) - 1 + (_PARTS - 2) * len(pairs)
+    deviation = math.sqrt((squares + float(((of_pairs - by) ** 2).sum())) / freedom)
+    by_chance = 2 * stdtr(freedom, -abs(by) / max(_TICK, deviation / math.sqrt(len(pairs))))
+    if by_chance > _CHANCE or min(of_sides * math.copysign(1, by)) <= _MOVED:
         return ""
     return (
         f"its calls become {'slower' if by > 0 else 'faster'} with each one, {change(math.exp(by))} within a process: "

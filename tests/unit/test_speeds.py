@@ -115,12 +115,36 @@ def by_call_with_noise(rng, number, side):
     return by_call(rng, number, side) + 0.04 * rng.standard_normal(48)
 
 
+def spell(number):
+    """The machine becomes slow somewhere in a pair, or fast again."""
+    begun = np.random.default_rng(number).integers(48)
+    return 0.4 * ((np.arange(48) >= begun) ^ (number % 2))
+
+
+def growing_in_spells(rng, number, side):
+    return np.linspace(0.0, 0.4, 48) + spell(number)
+
+
+def creeping(rng, number, side):
+    return np.linspace(0.0, 0.035, 48)
+
+
 @pytest.mark.parametrize(
     ("draw", "said"),
-    [(by_call_in_spells, BY_CALL), (by_call_with_noise, BY_CALL), (by_process_in_spells, BY_PROCESS)],
+    [
+        (by_call_in_spells, BY_CALL),
+        (by_call_with_noise, BY_CALL),
+        (by_process_in_spells, BY_PROCESS),
+        (growing_in_spells, SLOWER),
+        (creeping, SLOWER),
+    ],
 )
 def test_two_speeds_are_named_on_a_machine_that_is_noisy_or_slow_in_spells(draw, said):
     assert said in remark(pairs_of(draw, 16))
+
+
+def spells_that_begin_or_end(rng, number, side):
+    return spell(number)
 
 
 def slow_spell_of_pairs(rng, number, side):
@@ -152,6 +176,7 @@ def scattered(rng, number, side):
         steady,
         changed,
         slow_spell_in_a_process,
+        spells_that_begin_or_end,
         slow_spell_of_pairs,
         on_a_shared_cpu,
         taken_off_its_cpu,
