@@ -16,7 +16,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric
 from fwbench.worker.client.starting import environment
 
-PAIRS = 5
+PAIRS = 3
 CALLS = 40
 BARE_LOOP = f"""
 import json, os, sys, time
