@@ -86,7 +86,7 @@ def _project(collection: Mapping[str, Any]) -> Project:
     return Project(root, tuple(path))
 
 
-def is_installed(framework: str) -> bool:
+def has_framework(framework: str) -> bool:
     """True if this interpreter has the distributions that the framework's lanes need."""
     lane = next(lane for lane in LANES.values() if lane.framework == framework)
     return versions(lane.distributions).keys() == set(lane.distributions)

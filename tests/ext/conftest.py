@@ -37,6 +37,6 @@ def searches(monkeypatch):
         project.add([model])
         monkeypatch.chdir(folder)
         monkeypatch.setattr(searching, "collected", lambda collecting: Collected(project, [model], frozenset(), []))
-        monkeypatch.setattr(searching, "is_installed", lambda framework: True)
+        monkeypatch.setattr(searching, "has_framework", lambda framework: True)
 
     return begin

@@ -122,7 +122,7 @@ PROVE = """
 from fwbench.commands import cli
 from fwbench.ext.proofs import command
 
-command.is_installed = lambda framework: False
+command.has_framework = lambda framework: False
 raise SystemExit(cli.main(["prove", "mlp"]))
 """
 

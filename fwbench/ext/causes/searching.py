@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fwbench import units
-from fwbench.commands.collecting import collected, collected_plain, is_installed
+from fwbench.commands.collecting import collected, collected_plain, has_framework
 from fwbench.commands.measure import stated
 from fwbench.compare.criteria import PAIRED
 from fwbench.errors import Absent, UserError, hint
@@ -99,7 +99,7 @@ def asked(options: argparse.Namespace) -> Asked:
         raise UserError(f"unknown model {workload.model!r}: {hint(workload.model, known)}.")
     if why := unknown_network([project.models[workload.model]], workload.lane):
         raise UserError(f"{why}.")
-    if lane.framework not in others and not is_installed(lane.framework):
+    if lane.framework not in others and not has_framework(lane.framework):
         raise UserError(f"{lane.framework}, which the lane {workload.lane} needs, is not installed here: install it.")
     python = others.get(lane.framework, sys.executable)
     playing = of_workload(workload, project.models, machine().in_turns())

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
-from fwbench.commands.collecting import collected, is_installed
+from fwbench.commands.collecting import collected, has_framework
 from fwbench.errors import UserError
 from fwbench.ext.proofs.client import interpreter, prove
 from fwbench.models import CATALOG, Model
@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace) -> int:
             print(f"{chosen.name}: only in {chosen.reference}, so there is nothing to prove")
         for model, candidate in pairs:
             here = interpreter(model, candidate, others) == sys.executable
-            if here and of_suite(model, candidate) and not is_installed(candidate):
+            if here and of_suite(model, candidate) and not has_framework(candidate):
                 print(f"{model.name}: {candidate} is not installed here, so its network is not proved")
                 continue
             try:

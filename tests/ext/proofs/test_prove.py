@@ -69,7 +69,7 @@ def proofs(monkeypatch):
         return Proved(*found, *figures, Key("", {}, {}), training_alone=alone)
 
     monkeypatch.setattr(command, "prove", prove)
-    monkeypatch.setattr(command, "is_installed", lambda framework: True)
+    monkeypatch.setattr(command, "has_framework", lambda framework: True)
     return asked, states
 
 
@@ -153,7 +153,7 @@ def test_the_suites_own_models_are_known_without_collecting(project, proofs):
 
 
 def test_of_the_suites_own_models_only_installed_frameworks_are_proved(project, proofs, monkeypatch, capsys):
-    monkeypatch.setattr(command, "is_installed", lambda framework: framework != "tensorflow")
+    monkeypatch.setattr(command, "has_framework", lambda framework: framework != "tensorflow")
     project()
     assert cli.main(["prove", "mlp"]) == 0
     assert [candidate for _, candidate, _ in proofs[0]] == ["jax"]
@@ -183,7 +183,7 @@ def test_a_framework_is_proved_by_the_interpreter_that_pytests_settings_or_the_c
     project, proofs, monkeypatch, tmp_path
 ):
     """Also one of the suite's own models in a framework that this interpreter does not have."""
-    monkeypatch.setattr(command, "is_installed", lambda framework: False)
+    monkeypatch.setattr(command, "has_framework", lambda framework: False)
     prove, passed = command.prove, []
 
     def noted(*given, pythons, **others):
