@@ -5,11 +5,11 @@ The core works without any of them. It imports their modules only by the paths i
 
 import functools
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 _FOLDER = Path(__file__).with_name("ext")
 
@@ -45,6 +45,12 @@ def extensions() -> tuple[Extension, ...]:
     """All extensions in `fwbench/ext`, sorted by name."""
     names = sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]) if module.ispkg)
     return tuple(import_module(f"fwbench.ext.{name}").EXTENSION for name in names)
+
+
+def addition(kind: Literal["pool", "prove"]) -> str:
+    """The import path of the first extension's addition of this kind; empty if no extension here has one."""
+    paths: Iterator[str] = (getattr(extension, kind) for extension in extensions())
+    return next(filter(None, paths), "")
 
 
 def resolve(path: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from fwbench.compare.agreement import Agreement, agreement
 from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words
+from fwbench.extensions import addition
 from fwbench.record.measurement import Measurement
 
 Word = Literal["proved", "checked", "different", "unchecked"]
@@ -155,31 +156,30 @@ def doubts(given: Iterable[Case]) -> list[str]:
         # `fwbench prove` compares lanes that each have a framework of their own, and a network.
         states = {_proof(case).get("state") for case in (one, other)}
         can_prove = not _one_framework(one, other) and states.isdisjoint((_DERIVED, "alone"))
+        to_prove = [model] if can_prove else []
         if why in _WRONG:
-            lists = f"; `fwbench prove {shlex.quote(model)}` lists them" if why == OTHER_WEIGHTS and can_prove else ""
+            lists = _advice("; ", to_prove, given, "lists them") if why == OTHER_WEIGHTS else ""
             wrong[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared{lists}"] = None
         elif why == "different":
             wrong[
                 f"error: {lanes} do not compute the same in {in_words(one.workload.mode)} of {model}: {shown.detail}. "
-                f"They have no speed-up{f'; `fwbench prove {shlex.quote(model)}` tells more' if can_prove else ''}"
+                f"They have no speed-up{_advice('; ', to_prove, given, 'tells more')}"
             ] = None
         elif why == "unchecked":
             unchecked[model] = "; ".join(filter(None, (shown.detail, shown.stale)))
-            provable |= {model: None} if can_prove else {}
+            provable |= dict.fromkeys(to_prove)
         elif shown.word == "checked" and can_prove:
             unproved[model] = shown.stale
     sentences = list(wrong)
     if unchecked:
         named = ", ".join(f"{model} ({reason})" for model, reason in unchecked.items())
-        proves = f". `{_command(provable, given)}` proves it, or says what differs" if provable else ""
+        proves = _advice(". ", provable, given, "proves it, or says what differs")
         sentences.append(f"no speed-up where nothing shows that the lanes compute the same: {named}{proves}")
     if unproved:
         by_reason = grouped(unproved, lambda model: unproved[model])
         named = "; ".join(f"{', '.join(models)} ({reason})" for reason, models in by_reason.items())
-        sentences.append(
-            f"checked in this run, and not proved for these versions: {named}. `{_command(unproved, given)}` proves "
-            "them in float64"
-        )
+        proves = _advice(". ", unproved, given, "proves them in float64")
+        sentences.append(f"checked in this run, and not proved for these versions: {named}{proves}")
     return sentences
 
 
@@ -206,9 +206,15 @@ def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:
         yield from itertools.combinations(comparison.lanes.values(), 2)
 
 
-def _command(models: Collection[str], given: Iterable[Case]) -> str:
-    """The command that proves models, with the interpreters that `--fwbench-python` named when they were measured."""
+def _advice(mark: str, models: Collection[str], given: Iterable[Case], what: str) -> str:
+    """The end of a sentence, after a mark: the command that proves models, and what it does.
+
+    The command names the interpreters that `--fwbench-python` named when the models were measured. Empty if there are
+    no models, or if the extension with the command is not here.
+    """
+    if not models or not addition("prove"):
+        return ""
     proofs = (_proof(case) for case in given if case.workload.model in models)
     pythons = dict.fromkeys(f"{proof['framework']}={proof['python']}" for proof in proofs if proof.get("python"))
     options = itertools.chain.from_iterable(("--python", python) for python in pythons)
-    return shlex.join(["fwbench", "prove", *models, *options])
+    return f"{mark}`{shlex.join(['fwbench', 'prove', *models, *options])}` {what}"

@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 from fwbench.errors import UserError
-from fwbench.extensions import extensions, resolve
+from fwbench.extensions import addition, resolve
 from fwbench.gates import Gate
 from fwbench.gates.options import of_test
 from fwbench.models.project import Project
@@ -69,8 +69,8 @@ def proving(item: pytest.Item, project: Project, pythons: Mapping[str, str]) -> 
     candidate = spreading.subject_of(item, spreading.Candidate)
     if candidate is None:
         fail_unspread(item, "@fwbench.proof(model, ...)")
-    made = next((added.prove for added in extensions() if added.prove), None)
-    if made is None:
+    made = addition("prove")
+    if not made:
         pytest.fail("fwbench_prove needs fwbench's extension `proofs`, which is not here: leave it out", pytrace=False)
     make = resolve(made)
 

@@ -62,6 +62,12 @@ def test_other_names_or_shapes_are_said_once_a_model(other, named):
     assert all(f"in {each}" in said for each in named), said
 
 
+def test_a_command_that_is_not_here_is_not_advised(monkeypatch):
+    monkeypatch.setattr(surveying, "addition", lambda kind: "")
+    (said,), _ = surveyed({"torch": NAMES, "jax": {}})
+    assert "fwbench" not in said
+
+
 def test_a_network_that_cannot_be_built_is_said_and_one_that_is_not_installed_is_not():
     said, _ = surveyed({"torch": Failure("error", "no such checkpoint"), "jax": NAMES})
     assert [("torch" in line, "no such checkpoint" in line) for line in said] == [(True, True)]

@@ -10,6 +10,7 @@ from fwbench.compare.cases import cases, settings
 from fwbench.record.reading import Record
 from fwbench.report import contents
 from tests.unit.recorded import MACHINE, measured, metric, proof
+from tests.unit.shared import needs
 
 
 def parity(framework, weights="abc", state="", arithmetic="fp32", **fields):
@@ -27,6 +28,7 @@ def row(table, number=0):
     return dict(zip((column.name for column in table.columns), table.rows[number].values, strict=True))
 
 
+@needs("proofs")
 def test_lanes_that_began_with_other_weights_are_an_error():
     same = row(contents.parity(setting(parity("torch"), parity("jax"))))
     assert (same["weights"], same["proof"]) == ("the same (abc)", "torch reference, jax proved")

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from fwbench.compare import parity
 from fwbench.compare.cases import cases, over_seeds, settings
 from fwbench.compare.parity import apart, doubts, evidence, tally
 from fwbench.meters.sketching import _all_folded, sketches_of
@@ -13,6 +14,7 @@ from fwbench.report.answers import answers, table
 from fwbench.report.cards import cards
 from tests.unit.recorded import measured, proof
 from tests.unit.report.test_cases import record
+from tests.unit.shared import needs
 
 OUTPUT = np.linspace(1.0, 2.0, 8)
 
@@ -263,6 +265,7 @@ def test_what_is_proved_raises_no_doubt():
     assert doubts(beside("proved")) == []
 
 
+@needs("proofs")
 def test_what_is_checked_alone_is_named_once_with_the_command_that_proves_it():
     given = [
         lane(name, model=model, batch_size=batch_size, **(WORDS["checked"] if name == "jax" else {}))
@@ -277,6 +280,7 @@ def test_what_is_checked_alone_is_named_once_with_the_command_that_proves_it():
     ]
 
 
+@needs("proofs")
 def test_the_command_names_the_interpreter_that_has_to_prove():
     """The one that `--fwbench-python` named, where the versions are that were measured."""
     named = {"python": "/opt/jax 1/bin/python", "reason": "jax was 0.12.0 and is 0.12.1"}
@@ -291,6 +295,7 @@ def test_the_command_names_the_interpreter_that_has_to_prove():
         assert f"`fwbench prove mlp cnn --python 'jax=/opt/jax 1/bin/python'` {says}" in doubt
 
 
+@needs("proofs")
 def test_what_is_unchecked_is_named_once_with_its_reason_and_the_command():
     given = [lane("torch"), lane("torch-compile"), lane("jax", **WORDS["unchecked"])]
     (doubt,) = doubts(cases(given))
@@ -302,6 +307,7 @@ def test_what_is_unchecked_is_named_once_with_its_reason_and_the_command():
     assert "jax: reading back what it computes failed: ValueError: no; it has never been proved" in doubt
 
 
+@needs("proofs")
 def test_what_differs_is_an_error_that_says_what_and_by_how_much_and_where_to_look():
     (doubt,) = doubts(beside("different"))
     assert re.fullmatch(
@@ -321,6 +327,14 @@ def test_no_proof_is_advised_where_there_is_nothing_to_prove(state):
     assert "fwbench prove" not in doubt
 
 
+@pytest.mark.parametrize("fields", [WORDS["checked"], WORDS["unchecked"], WORDS["different"], {"weights": "def"}])
+def test_no_command_is_advised_that_is_not_here(monkeypatch, fields):
+    monkeypatch.setattr(parity, "addition", lambda kind: "")
+    (doubt,) = doubts(cases([lane("torch"), lane("jax", **fields)]))
+    assert "fwbench" not in doubt
+
+
+@needs("proofs")
 def test_each_kind_of_doubt_has_one_sentence():
     given = [
         lane(name, model=model, **fields)
