@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from fwbench import git
-from fwbench.errors import Absent
 from fwbench.models import CATALOG, Model
 from fwbench.plugin import marked
 from fwbench.plugin.plain import invocation, plain_tests
@@ -60,13 +58,11 @@ def collect(arguments: list[str]) -> dict[str, Any]:
     if collector.config is None or code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise SystemExit(int(code) or 1)
     config = collector.config
-    top = git.top(config.rootpath)
-    called = invocation(config, config.rootpath if isinstance(top, Absent) else top)
     return {
         # As bytes, as a path may not be UTF-8, and texts are made fit for records on their way.
         "root": list(os.fsencode(config.rootpath)),
         "path": [list(os.fsencode(folder)) for folder in (*config.getini("pythonpath"), config.rootpath)],
-        "imported": [list(os.fsencode(folder)) for folder in called.imported],
+        "imported": [list(os.fsencode(folder)) for folder in invocation(config).imported],
         "plain": collector.plain,
         "models": [model.to_json() for model in collector.named.values()],
         "trained": sorted(collector.trained),

@@ -21,8 +21,7 @@ def announce(config: pytest.Config, gate: Gate, items: Iterable[pytest.Item], te
     """Announce plain tests to a duet, which judges them instead of running them; return whether there are any."""
     found = {item: test for item, test in plain_tests(items).items() if not is_kept_from_running(item)}
     expected = {test: of_test(item, "duet") for item, test in found.items()}
-    top = git.top(config.rootpath)
-    gate.expect_plain(expected, invocation(config, config.rootpath if isinstance(top, Absent) else top))
+    gate.expect_plain(expected, invocation(config))
     for item, test in found.items():
         equip(item, functools.partial(gate.judge_plain, test, tell))
     return bool(found)
@@ -38,9 +37,10 @@ def plain_tests(items: Iterable[pytest.Item]) -> dict[pytest.Item, PlainTest]:
     return plain
 
 
-def invocation(config: pytest.Config, top: Path) -> Invocation:
-    """The call of pytest, which each side repeats; `top` is the top folder of the user's repository."""
-    called = config.invocation_params
+def invocation(config: pytest.Config) -> Invocation:
+    """The call of pytest, which each side repeats."""
+    repository, called = git.top(config.rootpath), config.invocation_params
+    top = config.rootpath if isinstance(repository, Absent) else repository
     options, places = list(map(str, called.args)), list[str]()
     # Searched from the end, as an option's value may look like a place: `-k tests tests`.
     for place in reversed(config.known_args_namespace.file_or_dir):

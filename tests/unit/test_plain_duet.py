@@ -479,8 +479,8 @@ def test_processes_that_die_are_begun_again_if_they_came_to_a_test(monkeypatch, 
 def test_places_are_told_from_options(tmp_path):
     names = SimpleNamespace(file_or_dir=["tests", "other::test_a"])
     called = SimpleNamespace(args=("-k", "tests", "-x", "tests", "other::test_a"), dir=tmp_path)
-    config = SimpleNamespace(invocation_params=called, known_args_namespace=names)
-    found = plain.invocation(config, tmp_path)
+    config = SimpleNamespace(invocation_params=called, known_args_namespace=names, rootpath=tmp_path)
+    found = plain.invocation(config)
     assert (list(found.options), list(found.places)) == (["-k", "tests", "-x"], ["tests", "other::test_a"])
 
 
