@@ -38,7 +38,7 @@ class Session:
     Args:
         storage: folder under which the journal is kept.
         conditions: of all measurements, for the journal.
-        gate: measures in its own way; None: the run measures in the usual way.
+        gate: may measure in its own way.
         pool: of accelerators that measure at the same time; None: this machine measures one after another.
         resumed: the measurements, rounds and pairs that are taken from an earlier run's journal.
 
@@ -59,7 +59,7 @@ class Session:
         storage: Path,
         project: Project,
         conditions: Mapping[str, Any],
-        gate: Gate | None = None,
+        gate: Gate,
         pool: Pool | None = None,
         resumed: Resumed | None = None,
     ) -> None:
@@ -71,7 +71,7 @@ class Session:
         self.has_time: Callable[[], bool] = lambda: True
         self.unkept = ""
         facts = storage / "facts"
-        self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
+        self.caches = Scratch() if selection.minutes and gate.kind != "duet" else None
         # Not with several processes of a workload: on a GPU, each is to draw its compilers' choices anew.
         keep = self.caches is not None and selection.processes == 1
         if keep and self.caches and selection.device == "gpu":
@@ -92,7 +92,7 @@ class Session:
         once: Measure = self.run if pool else several(self.run, selection.processes)
         if not pool:
             once = twice(once, self._may_again)
-        self._chain = gate.measuring(once) if gate else once
+        self._chain = gate.measuring(once)
 
     @property
     def measurements(self) -> list[Measurement]:

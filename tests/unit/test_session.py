@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fwbench.gates import Gate
 from fwbench.machine import machine
 from fwbench.models.project import Project
 from fwbench.plugin import session
@@ -82,6 +83,7 @@ def test_several_processes_of_a_workload_load_nothing_that_another_has_compiled(
     selection = SimpleNamespace(
         minutes=minutes, device=device, processes=processes, pythons={}, fit_batch=False, patience=0.0, lowers=None
     )
-    with contextlib.closing(session.Session(selection, machine(), tmp_path, Project(Path(), ()), {})):
+    gate = Gate(SimpleNamespace(getoption=lambda name: None))
+    with contextlib.closing(session.Session(selection, machine(), tmp_path, Project(Path(), ()), {}, gate)):
         assert [how["keep"] for how in made] == [keeps]
     assert bool(provided) == (keeps and device == "gpu")
