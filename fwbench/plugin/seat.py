@@ -80,7 +80,7 @@ class Call(Turns):
     def __init__(
         self,
         function: Callable[..., Any],
-        arrange: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]],
+        arrange: waiting.Arrange,
         clear: Callable[..., object] | None = None,
         calls: int = 1,
     ) -> None:
@@ -191,13 +191,10 @@ class Seat:
             return call(fixture, function, *args, **kwargs)
 
         def pedantically(fixture: Any, target: Callable[..., Any], *given: Any, **named: Any) -> Any:
-            asked = inspect.signature(pedantic).bind(fixture, target, *given, **named)
-            asked.apply_defaults()
+            asked, arrange = waiting.pedantic_call(fixture, target, *given, **named)
             of = asked.arguments
             if of["rounds"] == of["iterations"] == 1 and not of["warmup_rounds"] and of["setup"] is None:
                 seat.refuse("its pedantic call has one round and no setup, so it may not be repeatable")
-            fixed, setup = (of["args"], of["kwargs"] or {}), of["setup"]
-            arrange = (lambda: setup() or fixed) if setup else lambda: fixed
             seat.take_turns(Call(target, arrange, of["teardown"], of["iterations"]), calls=of["iterations"])
             asked.arguments |= {"rounds": 1, "warmup_rounds": 0}
             return pedantic(*asked.args, **asked.kwargs)

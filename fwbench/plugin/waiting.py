@@ -22,8 +22,18 @@ _CALLS, _PATIENCE = 5, 0.5
 # A call is listed if it takes more than so many times as long with its result as was measured.
 _MORE = 1.2
 
-# A call's arguments, by position and by name.
-_Given = tuple[Sequence[Any], Mapping[str, Any]]
+# Arranges the arguments of a call, by position and by name.
+Arrange = Callable[[], tuple[Sequence[Any], Mapping[str, Any]]]
+
+_PEDANTIC = inspect.signature(BenchmarkFixture.pedantic)
+
+
+def pedantic_call(*given: Any, **named: Any) -> tuple[inspect.BoundArguments, Arrange]:
+    """All arguments of a call of `BenchmarkFixture.pedantic`, and what arranges those of each call of its target."""
+    asked = _PEDANTIC.bind(*given, **named)
+    asked.apply_defaults()
+    setup, fixed = asked.arguments["setup"], (asked.arguments["args"], asked.arguments["kwargs"] or {})
+    return asked, lambda: (setup and setup()) or fixed
 
 
 def wait_for(result: object) -> None:
@@ -59,20 +69,18 @@ class _Watched(BenchmarkFixture):
     def pedantic(self, target: Callable[..., Any], *given: Any, **named: Any) -> Any:
         __tracebackhide__ = True
         result = super().pedantic(target, *given, **named)  # type: ignore[no-untyped-call]
-        asked = inspect.signature(BenchmarkFixture.pedantic).bind(self, target, *given, **named)
-        asked.apply_defaults()
+        asked, arrange = pedantic_call(self, target, *given, **named)
         of = asked.arguments
-        setup, fixed = of["setup"], (of["args"], of["kwargs"] or {})
         # A target that was called once may not be repeatable.
-        if setup or of["rounds"] * of["iterations"] + of["warmup_rounds"] > 1:
-            self._look(result, target, lambda: (setup and setup()) or fixed, of["teardown"])
+        if of["setup"] or of["rounds"] * of["iterations"] + of["warmup_rounds"] > 1:
+            self._look(result, target, arrange, of["teardown"])
         return result
 
     def _look(
         self,
         result: object,
         call: Callable[..., Any],
-        arrange: Callable[[], _Given],
+        arrange: Arrange,
         clear: Callable[..., object] | None,
     ) -> None:
         if not self.enabled or self.stats is None:
@@ -91,9 +99,7 @@ class _Watched(BenchmarkFixture):
                     self.starts.append(f"{self.fullname} measured only the start of its work: {shown}")
 
 
-def _fastest(
-    call: Callable[..., Any], arrange: Callable[[], _Given], clear: Callable[..., object] | None
-) -> tuple[float, float]:
+def _fastest(call: Callable[..., Any], arrange: Arrange, clear: Callable[..., object] | None) -> tuple[float, float]:
     """The shortest times, over a few calls, until a call returned and until its result was computed, in seconds."""
     timed: list[tuple[float, float, float]] = []
     end = time.perf_counter() + _PATIENCE
