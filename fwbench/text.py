@@ -90,6 +90,18 @@ def columns(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
     return [layout.format(*cells).rstrip() for cells in rows]
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names for a sentence: `jax, torch and mlx`."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def shortened(names: Sequence[str], most: int) -> str:
+    """Names for a sentence, of which it shows at most so many: `jax, torch and 5 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def row(cells: Iterable[str]) -> str:
     """A row of a Markdown table, of cells that are Markdown already."""
     return f"| {' | '.join(cells)} |"

@@ -10,6 +10,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorState, Node
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
+from fwbench.text import listed
 
 FailureKind = Literal["unavailable", "out_of_memory", "crashed", "timed_out", "error"]
 
@@ -66,9 +67,7 @@ class Metric:
 
 def fitting(unfit: Sequence[int]) -> str:
     """Half a sentence on a batch that was halved until it fitted into memory."""
-    *others, last = map(str, unfit)
-    sizes = f"{', '.join(others)} and {last}" if others else last
-    return f"batch {unfit[0]} was asked for, and {sizes} did not fit into memory"
+    return f"batch {unfit[0]} was asked for, and {listed(map(str, unfit))} did not fit into memory"
 
 
 def unavailable(source: str, reason: str) -> Metric:

@@ -18,6 +18,7 @@ from fwbench.compare.weighing import BY_CHANCE, Interval, Judged, Weighed, weigh
 from fwbench.machine.disturbances import lengthening
 from fwbench.report.columns import option_columns, workload_columns
 from fwbench.report.tables import Column, Table, tabulate
+from fwbench.text import listed
 
 
 @dataclass(frozen=True)
@@ -195,12 +196,6 @@ def _best(question: Question, mode: str, answered: Sequence[Answer]) -> str:
         surely = max(units.bounds(answer.least[question.name][1])[0] for answer in of)
         parts.append(f"{lane} in {len(of)} of {len(answered)}, in one by {units.ratio(surely)} or more")
     return f"{question.headline}, {in_words(mode)}: {'; '.join(parts)}." if parts else ""
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names for a sentence: `jax, torch and mlx`."""
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _named(given: Sequence[Answer]) -> str:

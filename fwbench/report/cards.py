@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from fwbench import units
 from fwbench.compare.cases import grouped, in_words
 from fwbench.models import CATALOG
-from fwbench.report.answers import QUESTIONS, Answer, Question, alike_groups, least, listed, verdict_on
+from fwbench.report.answers import QUESTIONS, Answer, Question, alike_groups, least, verdict_on
+from fwbench.text import listed
 
 
 @dataclass(frozen=True)

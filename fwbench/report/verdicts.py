@@ -94,7 +94,8 @@ def _alike(outcome: Outcome) -> list[str]:
     ratios = [(finding.verdict.ratio, finding.benchmark) for finding in rows["inconclusive"] if finding.verdict]
     # By the factor between base and head, whichever is the larger one.
     farthest = sorted(ratios, key=lambda named: -max(named[0], 1 / named[0]) if named[0] > 0 else -math.inf)
-    named = f" ({_named([f'{name} {text.change(ratio)}' for ratio, name in farthest])})" if farthest else ""
+    changes = [f"{name} {text.change(ratio)}" for ratio, name in farthest]
+    named = f" ({text.shortened(changes, _NAMED)})" if changes else ""
     return [f"rows without a difference, not shown here: {', '.join(counted)}{named}"] if counted else []
 
 
@@ -111,12 +112,7 @@ def _told(findings: Sequence[Finding], beside: bool = False) -> Iterator[str]:
             alike.setdefault(finding.benchmark, []).extend(filter(None, [finding.metric]))
     for (says, note), metrics in names.items():
         named = [f"{name} ({', '.join(of)})" if of else name for name, of in metrics.items()]
-        yield f"{_named(named)}: {says}{f': {note}' if note else ''}"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+        yield f"{text.shortened(named, _NAMED)}: {says}{f': {note}' if note else ''}"
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

@@ -6,19 +6,21 @@ from pathlib import Path
 
 from fwbench import git
 from fwbench.record.measurement import Failure
+from fwbench.text import shortened
 from fwbench.worker.process.witness import CODE, present
 
 _AGAIN = "so the numbers are of no text that the record could name: measure again, and leave the project's files alone"
+_NAMED = 3  # files in a sentence
 
 
 def edited(names: Sequence[str]) -> Failure:
     """The failure of a process whose files changed while it measured."""
-    return Failure("error", f"{_listed(names)} changed while this was measured, {_AGAIN}")
+    return Failure("error", f"{shortened(names, _NAMED)} changed while this was measured, {_AGAIN}")
 
 
 def unlike(names: Sequence[str]) -> Failure:
     """The failure of a process that read other texts than the run began with."""
-    return Failure("error", f"{_listed(names)} changed after the run had begun, {_AGAIN}")
+    return Failure("error", f"{shortened(names, _NAMED)} changed after the run had begun, {_AGAIN}")
 
 
 class Texts:
@@ -53,8 +55,3 @@ class Texts:
         found = git.answer(self._root, *compared).split(b"\0")
         code = [] if names else [name for name in git.untracked(self._root)[0] if os.fsdecode(name).endswith(CODE)]
         return [os.fsdecode(name) for name in (*found, *code) if name]
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
