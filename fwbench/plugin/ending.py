@@ -95,9 +95,8 @@ def unmeasured(measurements: Sequence[Measurement]) -> str:
 
 
 def _write_summary(terminal: Any, session: Session) -> None:
-    here, measurements = session.machine, session.measurements
-    where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
-    terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
+    measurements = session.measurements
+    terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {session.machine.title}")
     answered = summary.answered(measurements)
     # A run that compares no lanes, or a study, is made for its numbers, so they are shown.
     numbers = terminal.verbosity > 0 or not answered or session.selection.study is not None
