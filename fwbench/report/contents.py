@@ -150,8 +150,8 @@ def parity(setting: Setting) -> Table:
     """The table of evidence for comparing: each model's proof, its weights, and the arithmetic that was probed."""
     made = [m for case in measured(setting.cases) for m in case.measurements]
 
-    def error(name: str, part: str) -> Column[_Stamp]:
-        return Column(name, lambda stamp: stamp.error(part), "1", "{:.1e}".format)
+    def error(quantity: str) -> Column[_Stamp]:
+        return Column(quantity, lambda stamp: stamp.error(quantity), "1", "{:.1e}".format)
 
     shown = tally(setting.cases)
     return tabulate(
@@ -164,8 +164,8 @@ def parity(setting: Setting) -> Table:
         (
             Column("model", lambda stamp: stamp.model),
             Column("evidence", lambda stamp: shown.get(stamp.model, "")),
-            error("output", "output"),
-            error("gradients", "gradients"),
+            error("output"),
+            error("gradients"),
             Column("proof", _Stamp.state),
             Column("weights", _Stamp.weights),
             Column("arithmetic", _Stamp.arithmetic),

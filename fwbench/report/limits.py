@@ -163,7 +163,7 @@ def matrix_products(measurements: Iterable[Measurement]) -> dict[str, tuple[str,
 def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limited]:
     """Every row with known FLOPs and throughput, against the ceilings on the same records."""
     shown = over_seeds(measured(cases))
-    best, sheet = _ceilings(shown), _sheet(machine)
+    best, sheet = ceilings(m for case in shown for m in case.measurements), _sheet(machine)
     # One count for all lanes: none gets credit for operations that another one does without.
     flops = {
         across: min(filter(None, (case.value("model_flops") for case in of)), default=None)
@@ -187,10 +187,6 @@ def _sheet(machine: Machine | None) -> Peaks | None:
     return peaks(machine.accelerator) if machine and machine.device == "gpu" else None
 
 
-def _ceilings(cases: Iterable[Case]) -> Ceilings:
-    return ceilings(m for case in measured(cases) for m in case.measurements)
-
-
 def above(cases: Sequence[Case]) -> list[str]:
     """A sentence if rows compute faster than the measured ceiling, which then is no ceiling; else nothing."""
     rows = [(row.rate / row.fastest, row) for row in limited(cases) if row.fastest and row.rate > row.fastest]
@@ -209,9 +205,10 @@ def above(cases: Sequence[Case]) -> list[str]:
 def table(cases: Sequence[Case], machine: Machine | None) -> Table:
     """The table of limits: each row's FLOP/s, shares and binding limit; columns empty in all rows are left out."""
     rows, sheet = limited(cases, machine), _sheet(machine)
+    best = ceilings(m for case in measured(cases) for m in case.measurements)
     optional = [
-        Column[Limited]("of ceiling", lambda row: row.share, "1", _share),
-        Column[Limited]("MFU", lambda row: row.rate / row.peak if row.peak else None, "1", _share),
+        Column[Limited]("of ceiling", lambda row: row.share, "1", "{:.1%}".format),
+        Column[Limited]("MFU", lambda row: row.rate / row.peak if row.peak else None, "1", "{:.1%}".format),
         Column[Limited]("bytes a call", lambda row: row.moved, "B", units.size),
         Column[Limited]("intensity", lambda row: row.intensity, "FLOP/B", units.rate),
     ]
@@ -229,7 +226,7 @@ def table(cases: Sequence[Case], machine: Machine | None) -> Table:
             *(column for column in optional if any(column.of(row) is not None for row in rows)),
         ),
         rows,
-        _missing(rows, machine, sheet, _ceilings(cases).disturbed),
+        _missing(rows, machine, sheet, best.disturbed),
     )
 
 
@@ -288,7 +285,7 @@ def machines(measurements: Iterable[Measurement]) -> Table:
             Column("precision", lambda row: row[1]),
             rate("product", "matrix_product_rate"),
             rate("best", "compute_ceiling"),
-            Column("of ceiling", of_best, "1", _share),
+            Column("of ceiling", of_best, "1", "{:.1%}".format),
             rate("copy", "memory_bandwidth", units.byte_rate),
         ),
         {**by_metric["matrix_product_rate"], **by_metric["compute_ceiling"]},
@@ -305,7 +302,3 @@ def _moved(case: Case) -> float | None:
         return None
     programs = [m.program for m in case.measurements if m.program]
     return next((program.bytes_accessed for program in programs if program.bytes_accessed), None)
-
-
-def _share(value: float) -> str:
-    return f"{value:.1%}"
