@@ -12,6 +12,7 @@ from fwbench import git
 from fwbench.errors import Absent
 from fwbench.gates import Gate
 from fwbench.gates.options import of_test
+from fwbench.models.importing import INSTALLED
 from fwbench.plugin.items import is_kept_from_running
 from fwbench.record.plain import PlainTest
 from fwbench.worker.turns.plain import Invocation
@@ -57,7 +58,7 @@ def _imported(top: Path) -> Iterator[Path]:
 
     def own(place: str) -> bool:
         path = Path(os.path.realpath(place))
-        inside = path.is_relative_to(top) and not {"site-packages", "dist-packages"} & set(path.parts)
+        inside = path.is_relative_to(top) and INSTALLED.isdisjoint(path.parts)
         return inside and not any(path.is_relative_to(each) and Path(each) != top for each in environments)
 
     yield from (Path(os.path.realpath(entry)) for entry in sys.path if entry and own(entry))
