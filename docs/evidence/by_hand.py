@@ -34,8 +34,8 @@ Call = Callable[[], Any]
 
 def by_hand(program: Any, mode: str) -> dict[str, Call]:
     """What somebody would write who has the program's network and its batch."""
-    from fwbench.frameworks.tensorflow.imported import keras, tf
-    from fwbench.frameworks.tensorflow.layers import training
+    from fwbench.ext.tensorflow.imported import keras, tf
+    from fwbench.ext.tensorflow.layers import training
 
     module, images = program.network.module, program.inputs[""]
     if mode == "inference":

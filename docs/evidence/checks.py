@@ -132,9 +132,9 @@ def mistakes(name: str) -> Iterator[dict]:
     import pytest
 
     from fwbench.compare.agreement import agreement
+    from fwbench.ext.tensorflow import program as tensorflow_program
+    from fwbench.ext.tensorflow.networks import Network
     from fwbench.frameworks.jax import program as jax_program
-    from fwbench.frameworks.tensorflow import program as tensorflow_program
-    from fwbench.frameworks.tensorflow.networks import Network
     from tests.proving import mutations, tensorflow_mutations
 
     def in_jax(mutation, patch) -> None:

@@ -12,7 +12,7 @@ _IMAGENET: dict[str, Any] = {
     "published": True,
 }
 _JAX = "fwbench.frameworks.jax"
-_TENSORFLOW = "fwbench.frameworks.tensorflow"
+_TENSORFLOW = "fwbench.ext.tensorflow"
 _TORCH = "fwbench.frameworks.torch"
 
 CATALOG = {

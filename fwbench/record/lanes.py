@@ -229,7 +229,7 @@ _TENSORFLOW = Lane(
     name="tensorflow",
     framework="tensorflow",
     title="TensorFlow (tf.function)",
-    adapter="fwbench.frameworks.tensorflow.adapter:FRAMEWORK",
+    adapter="fwbench.ext.tensorflow.adapter:FRAMEWORK",
     distributions=("tensorflow", "keras"),
     libraries=_NVIDIA,
     optional=True,
@@ -246,7 +246,7 @@ _TENSORFLOW = Lane(
         *("TF_AUTOTUNE_", "TF_CPU_", "TF_CUBLAS", "TF_CUDA_", "TF_CUDNN_", "TF_DETERMINISTIC_", "TF_DISABLE_"),
         *("TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_ONEDNN_", "TF_USE_", "TF_XLA_", "XLA_", "ONEDNN_"),
     ),
-    parity="fwbench.ext.proofs.tensorflow:TensorFlowSide",
+    parity="fwbench.ext.tensorflow.parity:TensorFlowSide",
     processes={"cpu": "device", "gpu": "device"},
 )
 _TENSORFLOW_XLA = _compiled(_TENSORFLOW, "tensorflow-xla", "TensorFlow (XLA)")

@@ -132,7 +132,7 @@ FRAMEWORKS = {
 
 
 def tensorflow():
-    from fwbench.frameworks.tensorflow.imported import tf
+    from fwbench.ext.tensorflow.imported import tf
 
     return tf
 

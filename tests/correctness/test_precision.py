@@ -87,7 +87,7 @@ def test_a_gpu_without_tf32_is_told_before_anything_is_computed(monkeypatch, lan
         import tensorflow as tf
 
         described = {"compute_capability": capability, "device_name": "Tesla T4"}
-        monkeypatch.setattr("fwbench.frameworks.tensorflow.parallel.gpus", lambda: ["GPU:0"])
+        monkeypatch.setattr("fwbench.ext.tensorflow.parallel.gpus", lambda: ["GPU:0"])
         monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: described)
     workload = Workload(lane, "mlp", precision="tf32", device="gpu")
     assert load(OWN[lane].adapter).unavailable(workload, CATALOG["mlp"]) == told
@@ -118,7 +118,7 @@ def rehearsed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr("fwbench.frameworks.jax.adapter._device", lambda workload: jax.local_devices(backend="cpu")[0])
     if find_spec("tensorflow"):
-        monkeypatch.setattr("fwbench.frameworks.tensorflow.adapter.device_of", lambda workload: "CPU:0")
+        monkeypatch.setattr("fwbench.ext.tensorflow.adapter.device_of", lambda workload: "CPU:0")
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

@@ -64,7 +64,7 @@ def jax_layers(model):
 
 
 def tensorflow_layers(model):
-    from fwbench.frameworks.tensorflow import layers, networks
+    from fwbench.ext.tensorflow import layers, networks
 
     found = {}
     for path, layer in named_layers(networks.Network(CATALOG[model], CATALOG[model].sizes()).module):
@@ -80,7 +80,7 @@ def tensorflow_layers(model):
 
 
 def named_layers(layer, path=""):
-    from fwbench.frameworks.tensorflow.networks import _children
+    from fwbench.ext.tensorflow.networks import _children
 
     for name, child in _children(layer):
         yield f"{path}{name}", child

@@ -56,7 +56,7 @@ def network(framework, model):
         load, export = torch_networks.load_weights, torch_networks.export_weights
         return functools.partial(load, module), lambda loaded: export(module)
     if framework == "tensorflow":
-        from fwbench.frameworks.tensorflow.networks import Network
+        from fwbench.ext.tensorflow.networks import Network
 
         built = Network(row, row.sizes())
         return built.load, lambda loaded: built.export()

@@ -289,8 +289,8 @@ def _of_jax(workload: Workload, model: Model, weights: Weights, ranks: Ranks | N
 def _of_tensorflow(
     workload: Workload, model: Model, weights: Weights, ranks: Ranks | None, first_of: int | None
 ) -> Trainer:
-    from fwbench.frameworks.tensorflow.adapter import FRAMEWORK
-    from fwbench.frameworks.tensorflow.training import TrainStep
+    from fwbench.ext.tensorflow.adapter import FRAMEWORK
+    from fwbench.ext.tensorflow.training import TrainStep
 
     class Traced(TrainStep):
         """Makes no step while it compiles."""

@@ -31,7 +31,7 @@ MUTATIONS = {"jax": "tests.proving.mutations", "tensorflow": "tests.proving.tens
 
 # The modules of fwbench whose arithmetic a full proof runs through. Of the latter some look for the place of a
 # difference when a proof has failed; others read files and name faults: none of the suite's networks has a checkpoint.
-_COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.ext.proofs.")
+_COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.ext.proofs.", "fwbench.ext.tensorflow.")
 _ASIDE = (
     "fwbench.ext.proofs.where",
     "fwbench.models.store",

@@ -50,8 +50,8 @@ def shallow(lane, monkeypatch, freed, two_blocks):
     """Networks with few blocks; PyTorch's MobileNetV3, which needs no compiling, is whole."""
     if lane == "torch":
         return
-    for module, few in (("mobilenet_v3", lambda rows: rows[:4]), ("vit", lambda number: 2)):
-        network = importlib.import_module(f"fwbench.frameworks.{lane}.{module}")
+    for name, few in (("mobilenet_v3_small", lambda rows: rows[:4]), ("vit_b_16", lambda number: 2)):
+        network = importlib.import_module(SHALLOW[f"shallow_{name}"].networks[lane].partition(":")[0])
         monkeypatch.setattr(network, "_LAYERS", few(network._LAYERS))
 
 

@@ -17,8 +17,9 @@ from tests.unit.shared import ALONE, finish
 
 PACKAGE = Path(fwbench.__file__).parent
 TESTS = Path(__file__).parents[1]
-# The tests that prove the suite's own networks; they need the extension that proves.
+# The tests that prove the suite's own networks; they need the extension that proves, and TensorFlow's.
 PROVING = ("correctness", "proving")
+PROVEN = ("fwbench.ext.proofs.", "fwbench.ext.tensorflow.")
 HELP = """
 import json
 from fwbench.commands.cli import commands
@@ -57,11 +58,11 @@ def test_no_test_of_the_core_imports_one():
     assert {str(path): extensions(path) for path in files if extensions(path)} == {}
 
 
-def test_what_proves_the_suite_imports_the_one_that_proves():
+def test_what_proves_the_suite_imports_what_proves_and_what_is_proved():
     files = [path for place in PROVING for path in (TESTS / place).rglob("*.py")]
     imported = {module for path in files for module in extensions(path)}
     assert imported
-    assert [module for module in imported if not f"{module}.".startswith("fwbench.ext.proofs.")] == []
+    assert [module for module in imported if not f"{module}.".startswith(PROVEN)] == []
 
 
 @pytest.mark.parametrize("line", ["import fwbench.ext.ci", "from fwbench import ext", "from fwbench.ext import ci"])
