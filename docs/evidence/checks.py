@@ -95,13 +95,14 @@ def sketches(lane: str, name: str, mode: str, batch: int, precision: str, seeds=
     """What a lane's program computes from the weights of each seed, as measurements that hold nothing else."""
     from fwbench import frameworks
     from fwbench.models import CATALOG
+    from fwbench.models.project import complete
     from fwbench.models.weights import canonical
     from fwbench.record.lanes import LANES
     from fwbench.record.measurement import Measurement
     from fwbench.record.workload import Workload
     from tests.sketching import of_inference, of_training
 
-    model = CATALOG[name]
+    model = complete(CATALOG[name])
     axes = (("image_size", SIZES[name]),) if name in SIZES else ()
     workload = Workload(lane, name, mode, batch, precision, axes=axes, **fields)
     framework = frameworks.load(LANES[lane].adapter)

@@ -16,6 +16,7 @@ from fwbench.frameworks import load
 from fwbench.meters.epochs import Epochs
 from fwbench.models import CATALOG, Model
 from fwbench.models.importing import ModelError
+from fwbench.models.project import complete
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
@@ -30,7 +31,7 @@ SMALL = (("image_size", 64),)
 # Nor on how many blocks a network has, which XLA compiles one by one: of MobileNetV3 the first four, among them one of
 # each kind, and of ViT two. Under names of their own, for networks that were built are remembered by their models.
 SHALLOW = {
-    f"shallow_{name}": Model.from_json({**CATALOG[name].to_json(), "name": f"shallow_{name}"})
+    f"shallow_{name}": Model.from_json({**complete(CATALOG[name]).to_json(), "name": f"shallow_{name}"})
     for name in ("mobilenet_v3_small", "vit_b_16")
 }
 # Rounding moves a float32 loss by 1e-7 a step; another batch, label or rate by far more.

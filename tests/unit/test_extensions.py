@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import fwbench
 from fwbench.models import CATALOG
 from fwbench.models.store import stamp
+from fwbench.record.lanes import OWN
 from tests.unit.recorded import measured, saved, write
 from tests.unit.shared import ALONE, finish
 
@@ -31,6 +33,11 @@ import json
 from fwbench.models import CATALOG
 from fwbench.models.store import stamp
 print(json.dumps(stamp(CATALOG["mlp"], "jax", None)))
+"""
+LANES = """
+import json
+from fwbench.record.lanes import LANES, networks
+print(json.dumps([[name for name, lane in LANES.items() if lane.package == "fwbench"], networks("mlp", own=True)]))
 """
 PROOF = """
 import fwbench
@@ -90,6 +97,14 @@ def test_it_has_its_own_commands_and_formats(core):
     commands, formats = json.loads(core("-c", HELP))
     assert commands == ["compare", "doctor", "list", "measure", "report", "selftest"]
     assert formats == ["csv", "html", "markdown"]
+
+
+def test_it_has_lanes_of_its_own_and_a_study_in_those(core, tmp_path):
+    assert json.loads(core("-c", LANES)) == [[*OWN], {}]
+    (tmp_path / "test_study.py").write_text("from fwbench.suite.benchmarks.test_training import test_fit\n")
+    options = ("--collect-only", "-q", "--fwbench-study=simple-cnn")
+    told = core("-m", "pytest", *ALONE, *options, cwd=tmp_path)
+    assert re.findall(r"\[(.*?)-cnn-fit", told) == ["torch-compile", "jax"]
 
 
 def test_it_reports_in_the_formats_that_it_has(core, tmp_path):

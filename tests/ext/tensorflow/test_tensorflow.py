@@ -8,6 +8,7 @@ from fwbench.compare.programs import compare
 from fwbench.ext.proofs.case import MAIN, Case
 from fwbench.ext.proofs.errors import BOUNDS, measure
 from fwbench.models import CATALOG
+from fwbench.models.project import complete
 from fwbench.record.workload import Workload
 from tests.programs import built
 from tests.tensorflow import needs_tensorflow
@@ -117,7 +118,7 @@ def test_rematerialisation_computes_every_block_again_and_changes_no_result(tf):
     from fwbench.ext.tensorflow.parity import TensorFlowSide
     from fwbench.ext.tensorflow.rematerialise import rematerialise
 
-    case = Case(CATALOG["mobilenet_v3_small"], "train", axes=(("image_size", 32),), batch_size=4)
+    case = Case(complete(CATALOG["mobilenet_v3_small"]), "train", axes=(("image_size", 32),), batch_size=4)
     kept, again = TensorFlowSide(case), TensorFlowSide(case)
     rematerialise(again.network)
     for quantity in ("gradients", "statistics", "output"):
