@@ -32,9 +32,9 @@ bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 
 # Four runs, so that no process grows beyond 3 GiB, as frameworks, lanes' runtimes and compiled programs add up.
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
-	$(RUN) pytest tests/strangers tests/unit tests/ext engines -n 2 --dist worksteal $(ARGS)
+	$(RUN) pytest tests/strangers tests/unit tests/ext engines --ignore=tests/ext/tensorflow -n 2 --dist worksteal $(ARGS)
 	$(RUN) pytest lanes -n 2 $(ARGS)
-	$(RUN) pytest tests/training -n 2 $(ARGS)
+	$(RUN) pytest tests/training tests/ext/tensorflow -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 
 # The slow tests, too; CONTRIBUTING.md says what they cover.

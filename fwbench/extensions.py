@@ -24,6 +24,7 @@ class Extension:
         tables: a function from a report's cases to tables (`fwbench.report.tables.Table`); empty: there is none.
         formats: formats of `fwbench report`, by name: a function that writes the files and returns their paths
             (`fwbench.commands.report.Writer`).
+        lanes: a framework's lanes (`fwbench.record.lanes.Lane`), in their order; empty: there are none.
         pool: a function from an engine's name to the accelerators over which a run is spread
             (`fwbench.plugin.pooling.Pool`); empty: there is none.
         cause: a function from a `fwbench.gates.contract.Regression` to sentences on its cause; empty: there is none.
@@ -35,6 +36,7 @@ class Extension:
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     tables: str = ""
     formats: Mapping[str, str] = field(default_factory=dict)
+    lanes: str = ""
     pool: str = ""
     cause: str = ""
     prove: str = ""

@@ -1,6 +1,6 @@
 """What tests need if they run the frameworks in pytest's own process. Import this module before any framework.
 
-The conftest.py of each of the two folders with such tests imports all of it. One run may have tests of both folders.
+The conftest.py of each folder with such tests imports all of it. One run may have tests of several folders.
 """
 
 import functools
@@ -97,7 +97,7 @@ def nothing_left() -> Iterator[None]:
         free_programs()
 
 
-# Cached, so that it runs once, though the fixtures of two folders call it.
+# Cached, so that it runs once, though the fixtures of several folders call it.
 @functools.cache
 def _begin(folder: Path) -> None:
     import jax

@@ -9,8 +9,9 @@ from fwbench import frameworks
 from fwbench.frameworks.contract import Program
 from fwbench.frameworks.training import HORIZON
 from fwbench.models import CATALOG, Model
+from fwbench.models.project import complete
 from fwbench.models.weights import Weights, draw
-from fwbench.record.lanes import OWN
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 
 
@@ -20,7 +21,8 @@ def built(workload: Workload, model: Model | None = None, horizon: int = HORIZON
     Args:
         model: the workload's; by default that of the catalog.
     """
-    model, framework = model or CATALOG[workload.model], frameworks.load(OWN[workload.lane.partition(":")[0]].adapter)
+    model = complete(model or CATALOG[workload.model], workload.lane)
+    framework = frameworks.load(LANES[workload.lane].adapter)
     assert framework.refusal(workload, model) is None
     weights = draw(model, framework.weight_shapes(model, model.sizes(workload.axes)), workload.seed)
     return framework.build(workload, model, weights, horizon), weights

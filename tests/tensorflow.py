@@ -8,8 +8,11 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.unit.shared import extension
+
 needs_tensorflow = pytest.mark.skipif(
-    find_spec("tensorflow") is None, reason="TensorFlow is not installed here: install fwbench[tensorflow]"
+    find_spec("tensorflow") is None or extension("tensorflow") is None,
+    reason="TensorFlow is not installed here: install fwbench[tensorflow]; or its extension is not here",
 )
 
 TENSORFLOW = pytest.param("tensorflow", marks=needs_tensorflow)

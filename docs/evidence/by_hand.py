@@ -19,13 +19,14 @@ from typing import Any
 
 from fwbench.machine import machine
 from fwbench.models import CATALOG
+from fwbench.models.project import complete
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.client.starting import environment
 
 PAGE = Path(__file__).resolve().with_name("lanes.md")
 BEGIN, END = "<!-- by hand: begin -->", "<!-- by hand: end -->"
-MODELS = [name for name, model in CATALOG.items() if "tensorflow" in model.networks]
+MODELS = [name for name, model in CATALOG.items() if "tensorflow" in complete(model).networks]
 CALLS = (("inference", 1), ("inference", 8), ("train_step", 2))
 TURNS, SECONDS = 5, 0.3
 
@@ -34,8 +35,8 @@ Call = Callable[[], Any]
 
 def by_hand(program: Any, mode: str) -> dict[str, Call]:
     """What somebody would write who has the program's network and its batch."""
-    from fwbench.frameworks.tensorflow.imported import keras, tf
-    from fwbench.frameworks.tensorflow.layers import training
+    from fwbench.ext.tensorflow.imported import keras, tf
+    from fwbench.ext.tensorflow.layers import training
 
     module, images = program.network.module, program.inputs[""]
     if mode == "inference":
@@ -75,7 +76,7 @@ def play(lane: str, name: str, mode: str, batch: int) -> dict[str, float]:
     from fwbench.models.weights import canonical
 
     framework = frameworks.load(LANES[lane].adapter)
-    workload, model = Workload(lane, name, mode, batch), CATALOG[name]
+    workload, model = Workload(lane, name, mode, batch), complete(CATALOG[name])
     weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes(workload.axes)), 0)
     program = framework.build(workload, model, weights)
 

@@ -95,13 +95,14 @@ def sketches(lane: str, name: str, mode: str, batch: int, precision: str, seeds=
     """What a lane's program computes from the weights of each seed, as measurements that hold nothing else."""
     from fwbench import frameworks
     from fwbench.models import CATALOG
+    from fwbench.models.project import complete
     from fwbench.models.weights import canonical
     from fwbench.record.lanes import LANES
     from fwbench.record.measurement import Measurement
     from fwbench.record.workload import Workload
     from tests.sketching import of_inference, of_training
 
-    model = CATALOG[name]
+    model = complete(CATALOG[name])
     axes = (("image_size", SIZES[name]),) if name in SIZES else ()
     workload = Workload(lane, name, mode, batch, precision, axes=axes, **fields)
     framework = frameworks.load(LANES[lane].adapter)
@@ -132,9 +133,9 @@ def mistakes(name: str) -> Iterator[dict]:
     import pytest
 
     from fwbench.compare.agreement import agreement
+    from fwbench.ext.tensorflow import program as tensorflow_program
+    from fwbench.ext.tensorflow.networks import Network
     from fwbench.frameworks.jax import program as jax_program
-    from fwbench.frameworks.tensorflow import program as tensorflow_program
-    from fwbench.frameworks.tensorflow.networks import Network
     from tests.proving import mutations, tensorflow_mutations
 
     def in_jax(mutation, patch) -> None:

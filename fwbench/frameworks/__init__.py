@@ -1,4 +1,4 @@
-"""One folder for each framework: its adapter and its networks. Only a worker imports them."""
+"""One folder for each framework of the core: its adapter and its networks. Only a worker imports them."""
 
 import importlib
 

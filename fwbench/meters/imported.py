@@ -13,7 +13,7 @@ _HOLDING = ("host_initial_memory", "host_peak_memory")
 def also_imported(lane: Lane, before: Container[str], now: Container[str]) -> list[str]:
     """The frameworks of other lanes among the modules loaded now that were not loaded before any of the user's.
 
-    A framework may import another one that is installed, as TensorFlow imports JAX.
+    A framework may itself import another one that is installed.
     """
     others: dict[str, str] = {}
     for other in LANES.values():

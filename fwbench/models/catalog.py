@@ -12,7 +12,6 @@ _IMAGENET: dict[str, Any] = {
     "published": True,
 }
 _JAX = "fwbench.frameworks.jax"
-_TENSORFLOW = "fwbench.frameworks.tensorflow"
 _TORCH = "fwbench.frameworks.torch"
 
 CATALOG = {
@@ -23,7 +22,6 @@ CATALOG = {
             title="ResNet-50 v1.5",
             torch="torchvision.models:resnet50",
             jax=f"{_JAX}.resnet:ResNet50",
-            tensorflow=f"{_TENSORFLOW}.resnet:ResNet50",
             **_IMAGENET,
             parameters=25_557_032,
             macs=4.089e9,
@@ -36,7 +34,6 @@ CATALOG = {
             title="ViT-B/16",
             torch=f"{_TORCH}.vit:vit_b_16",
             jax=f"{_JAX}.vit:ViTB16",
-            tensorflow=f"{_TENSORFLOW}.vit:ViTB16",
             weights={r"in_proj\.": "in_proj_"},
             **_IMAGENET,
             parameters=86_567_656,
@@ -51,7 +48,6 @@ CATALOG = {
             title="MobileNetV3-Small",
             torch="torchvision.models:mobilenet_v3_small",
             jax=f"{_JAX}.mobilenet_v3:MobileNetV3Small",
-            tensorflow=f"{_TENSORFLOW}.mobilenet_v3:MobileNetV3Small",
             **_IMAGENET,
             parameters=2_542_856,
             macs=0.057e9,
@@ -64,7 +60,6 @@ CATALOG = {
             title="EfficientNet-B0",
             torch="torchvision.models:efficientnet_b0",
             jax=f"{_JAX}.efficientnet:EfficientNetB0",
-            tensorflow=f"{_TENSORFLOW}.efficientnet:EfficientNetB0",
             **_IMAGENET,
             parameters=5_288_548,
             macs=0.386e9,
@@ -78,7 +73,6 @@ CATALOG = {
             title="MLP 784-256-128-10",
             torch=f"{_TORCH}.mlp:MLP",
             jax=f"{_JAX}.mlp:MLP",
-            tensorflow=f"{_TENSORFLOW}.mlp:MLP",
             inputs=normal(784),
             classes=10,
             parameters=784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10,
@@ -92,7 +86,6 @@ CATALOG = {
             title="small CNN",
             torch=f"{_TORCH}.cnn:CNN",
             jax=f"{_JAX}.cnn:CNN",
-            tensorflow=f"{_TENSORFLOW}.cnn:CNN",
             inputs=image(32, 32, 3),
             classes=10,
             parameters=3 * 32 * 9 + 32 + 32 * 64 * 9 + 64 + 64 * 128 * 9 + 128 + 128 * 10 + 10,

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from fwbench.models.importing import INSTALLED, split
 
-# The modules of fwbench that a network can consist of: the suite's own networks and the layers that it offers.
-_NETWORKS = "fwbench.frameworks."
+# The modules of fwbench that a network can consist of: the suite's own networks and the layers that it offers, of the
+# core and of extensions.
+_NETWORKS = ("fwbench.frameworks.", "fwbench.ext.")
 # The exceptions of `ast.parse`; some come from a null byte, or from an expression of thousands of terms.
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
@@ -36,7 +37,7 @@ class Sources:
     distributions: tuple[str, ...]
 
 
-def sources(paths: Iterable[str], own: str | tuple[str, ...] = _NETWORKS) -> Sources:
+def sources(paths: Iterable[str], own: tuple[str, ...] = _NETWORKS) -> Sources:
     """Follow the import statements of the modules that these import paths name, also those inside functions.
 
     A module that cannot be found is left out: building the network will say so.

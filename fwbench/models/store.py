@@ -20,7 +20,7 @@ from fwbench.models import CATALOG, Model, ModelError, checkpoint
 from fwbench.models.sources import Sources, sources
 from fwbench.record import files
 from fwbench.record.decoding import Decoded
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import LANES, networks
 
 SHIPPED = Path(__file__).with_name("proofs")
 
@@ -200,7 +200,10 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
 def of_suite(model: Model, framework: str) -> bool:
     """True if both the model and the framework's network are the suite's own: a lane may bring other networks."""
     own = CATALOG.get(model.name)
-    if own is None or framework not in own.networks:
+    if own is None:
+        return False
+    suite = own.networks | networks(model.name, own=True)
+    if framework not in suite or model.networks[framework] != suite[framework]:
         return False
     named = {name: path for name, path in model.networks.items() if name in own.networks}
     return Model.from_json({**model.to_json(), "networks": named}) == own

@@ -2,7 +2,8 @@
 
 A `Lane` is the one place that says what the rest of fwbench must know of a framework. It is data alone, so that
 pytest's process, the report and the gates can name a lane without importing its framework, and so that it can travel
-to a worker as JSON. Packages add lanes through the entry point group `fwbench.lanes`; docs/adding-a-lane.md shows how.
+to a worker as JSON. Extensions add lanes through `fwbench.extensions.Extension`, packages through the entry point group
+`fwbench.lanes`; docs/adding-a-lane.md shows how.
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from fwbench.errors import UserError
+from fwbench.extensions import extensions, resolve
 from fwbench.record.decoding import Decoded
 
 GROUP = "fwbench.lanes"
@@ -42,8 +44,6 @@ class Lane(Decoded):
         distributions: those whose versions the record states, the framework's own first. The lane needs all of them.
         libraries: further distributions whose versions the record states if they are installed.
         baseline: whether other lanes' speed-up is stated relative to this one. One of fwbench's own lanes has it set.
-        optional: whether an environment may lack it: the suite's own models are measured in it only when it is asked
-            for.
         internal: whether it is part of the harness's own benchmarks, never of a user's suite.
         profiles: the profiles that measure the lane unless other lanes are asked for.
         gpu_profiles: further profiles that do so on a GPU.
@@ -78,7 +78,6 @@ class Lane(Decoded):
     derived: str | None = None
     libraries: tuple[str, ...] = ()
     baseline: bool = False
-    optional: bool = False
     internal: bool = False
     profiles: tuple[str, ...] = ("quick", "ci", "paper")
     gpu_profiles: tuple[str, ...] = ()
@@ -145,7 +144,7 @@ TOOLS = frozenset({"TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH"})
 PLACES = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", *TOOLS})
 
 # NVIDIA's libraries, which compute for PyTorch and for JAX; for CUDA 12 they have other names.
-_NVIDIA = (
+NVIDIA = (
     *("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", "nvidia-cusolver", "nvidia-cufft"),
     *("nvidia-cuda-runtime", "nvidia-cuda-nvcc", "nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink"),
     *("nvidia-cublas-cu12", "nvidia-cudnn-cu12", "nvidia-nccl-cu12", "nvidia-cuda-nvcc-cu12"),
@@ -157,7 +156,7 @@ _TORCH = Lane(
     title="PyTorch (eager)",
     adapter="fwbench.frameworks.torch.adapter:FRAMEWORK",
     distributions=("torch", "torchvision"),
-    libraries=("triton", *_NVIDIA),
+    libraries=("triton", *NVIDIA),
     baseline=True,
     environment={
         "MKL_NUM_THREADS": "{threads}",
@@ -176,14 +175,15 @@ _TORCH = Lane(
 )
 
 
-def _compiled(lane: Lane, name: str, title: str) -> Lane:
+def compiled(lane: Lane, name: str, title: str) -> Lane:
+    """The lane that compiles a framework's programs, from the lane that does not; no proof runs what it compiles."""
     # On a CPU, compiling takes longer than all else.
     return dataclasses.replace(
         lane, name=name, title=title, baseline=False, parity=None, profiles=("paper",), gpu_profiles=("quick",)
     )
 
 
-_COMPILED = _compiled(_TORCH, "torch-compile", "PyTorch (torch.compile)")
+_COMPILED = compiled(_TORCH, "torch-compile", "PyTorch (torch.compile)")
 # Measured only when they are asked for.
 _ASKED = dataclasses.replace(_COMPILED, profiles=(), gpu_profiles=())
 _MAX = dataclasses.replace(_ASKED, name="torch-compile-max", title="PyTorch (torch.compile, max-autotune)")
@@ -196,7 +196,7 @@ _JAX = Lane(
     title="JAX (jit)",
     adapter="fwbench.frameworks.jax.adapter:FRAMEWORK",
     distributions=("jax", "jaxlib", "flax"),
-    libraries=("jax-cuda13-plugin", "jax-cuda13-pjrt", "jax-cuda12-plugin", "jax-cuda12-pjrt", *_NVIDIA),
+    libraries=("jax-cuda13-plugin", "jax-cuda13-pjrt", "jax-cuda12-plugin", "jax-cuda12-pjrt", *NVIDIA),
     environment={
         # XLA's CPU thread pool.
         "NPROC": "{threads}",
@@ -225,31 +225,6 @@ _JAX = Lane(
     fallback=(("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false"), ("XLA_FLAGS", "--xla_gpu_autotune_level=0")),
     trial="import os; os.environ['JAX_PLATFORMS'] = 'cpu'; import jax; jax.devices()",
 )
-_TENSORFLOW = Lane(
-    name="tensorflow",
-    framework="tensorflow",
-    title="TensorFlow (tf.function)",
-    adapter="fwbench.frameworks.tensorflow.adapter:FRAMEWORK",
-    distributions=("tensorflow", "keras"),
-    libraries=_NVIDIA,
-    optional=True,
-    environment={
-        "TF_NUM_INTRAOP_THREADS": "{threads}",
-        "TF_NUM_INTEROP_THREADS": "{threads}",
-        # TensorFlow would open every GPU that it sees.
-        "CUDA_VISIBLE_DEVICES": {"cpu": "-1"},
-        # TensorFlow's pool would take the whole GPU at start, and a memory meter would see nothing but the pool.
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-    },
-    # Longer than TF_, with which Terraform's variables begin, too.
-    recorded=(
-        *("TF_AUTOTUNE_", "TF_CPU_", "TF_CUBLAS", "TF_CUDA_", "TF_CUDNN_", "TF_DETERMINISTIC_", "TF_DISABLE_"),
-        *("TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_ONEDNN_", "TF_USE_", "TF_XLA_", "XLA_", "ONEDNN_"),
-    ),
-    parity="fwbench.ext.proofs.tensorflow:TensorFlowSide",
-    processes={"cpu": "device", "gpu": "device"},
-)
-_TENSORFLOW_XLA = _compiled(_TENSORFLOW, "tensorflow-xla", "TensorFlow (XLA)")
 _NOOP = Lane(
     name="noop",
     framework="noop",
@@ -260,21 +235,19 @@ _NOOP = Lane(
     processes={"cpu": "device", "gpu": "device"},
 )
 
-# fwbench's own lanes, by name.
-OWN: Mapping[str, Lane] = {
-    lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _TENSORFLOW, _TENSORFLOW_XLA, _MAX, _STEP, _NOOP)
-}
+# The core's lanes, by name.
+OWN: Mapping[str, Lane] = {lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _MAX, _STEP, _NOOP)}
 
 BASELINE = next(lane for lane in OWN.values() if lane.baseline)
 
 
 class Lanes(Mapping[str, Lane]):
-    """fwbench's own lanes and those of installed packages, by name.
+    """The lanes of the core, of fwbench's extensions and of installed packages, by name.
 
     `LANE:NETWORK`, such as `torch:fused`, is the lane that runs one of several networks that a model has in the lane's
     framework. It is not listed, as only the model knows the names.
 
-    Packages are searched when more than fwbench's own lanes is first needed, as the search takes some milliseconds.
+    Both are searched when more than the core's lanes is first needed, as the search takes some milliseconds.
 
     Raises:
         UserError: a package's lanes cannot be loaded, are no lanes, or have another lane's name.
@@ -297,7 +270,8 @@ class Lanes(Mapping[str, Lane]):
 
     @functools.cached_property
     def _all(self) -> dict[str, Lane]:
-        lanes = dict(OWN)
+        extended = [lane for each in extensions() if each.lanes for lane in resolve(each.lanes)]
+        lanes = {lane.name: lane for lane in (*OWN.values(), *extended)}
         for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
             for lane in _of_package(point):
                 known = lanes.setdefault(lane.name, lane)
@@ -327,9 +301,14 @@ def network(lane: str) -> str:
     return lane.partition(":")[2]
 
 
-def networks(model: str) -> dict[str, str]:
-    """Import paths, by framework, of the networks that installed lanes bring for the model of this name."""
-    return {lane.framework: lane.networks[model] for lane in LANES.values() if model in lane.networks}
+def networks(model: str, *, own: bool = False) -> dict[str, str]:
+    """Import paths, by framework, of the networks that lanes bring for the model of this name.
+
+    Args:
+        own: whether only fwbench's own lanes count.
+    """
+    lanes = [lane for lane in LANES.values() if lane.package == "fwbench" or not own]
+    return {lane.framework: lane.networks[model] for lane in lanes if model in lane.networks}
 
 
 def recorded(lanes: Iterable[Lane]) -> tuple[str, ...]:

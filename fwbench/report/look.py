@@ -24,7 +24,7 @@ from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from fwbench.compare.cases import title
-from fwbench.record.lanes import OWN
+from fwbench.record.lanes import LANES
 from fwbench.text import cut, visible
 
 # In the page's figures, the page's own colours replace these two.
@@ -116,7 +116,7 @@ _STYLES = (
 def styles(lanes: Iterable[str]) -> dict[str, Style]:
     """The lanes' styles: the same in every report for fwbench's own lanes, by the order of names for others."""
     shown = list(dict.fromkeys(lanes))
-    listed = [name for name, lane in OWN.items() if not lane.internal]
+    listed = [name for name, lane in LANES.items() if lane.package == "fwbench" and not lane.internal]
     known = {lane: _style(place) for place, lane in enumerate((*listed, *sorted(set(shown) - set(listed))))}
     return {lane: known[lane] for lane in shown}
 

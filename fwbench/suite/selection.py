@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fwbench.errors import UserError
-from fwbench.models import CATALOG, Model
+from fwbench.models import Model
 from fwbench.models.project import complete
 from fwbench.record.fields import Field, fields
 from fwbench.record.lanes import LANES, network, of_profile
@@ -110,7 +110,8 @@ class Selection:
                 for part in parts
                 for model in part.models
                 if model in models and bool(models[model].state) == (mode in STATEFUL)
-                for workload in self._of(part, models[model], part.lanes)
+                # A study may name a lane of an extension that is not here.
+                for workload in self._of(part, models[model], [lane for lane in part.lanes if lane in LANES])
             )
         )
 
@@ -128,7 +129,7 @@ class Selection:
         Args:
             lanes: the only lanes to measure. Empty: the lanes that the options ask for, if the model has a network in
                 their framework, its own or one that the lane brings. Without such options: the profile's lanes, if the
-                model itself names a network in their framework; for the suite's own models without optional lanes.
+                model itself names a network in their framework.
 
         Raises:
             ValueError: a combination makes no sense; one sentence.
@@ -142,8 +143,7 @@ class Selection:
             networks = complete(model).networks
             chosen = [lane for lane in part.lanes if LANES[lane].framework in networks]
         else:
-            usual = of_profile(self.protocol.profile, self.device, model.networks)
-            chosen = [lane for lane in usual if model != CATALOG.get(model.name) or not LANES[lane].optional]
+            chosen = [*of_profile(self.protocol.profile, self.device, model.networks)]
         return self._of(part, model, chosen)
 
     def _asked_for(self, part: Part, *, fixed: bool) -> Part:

@@ -52,7 +52,7 @@ def _generation(lanes: tuple[str, ...]) -> tuple[Part, ...]:
 
 def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     def lanes(profile: str) -> tuple[str, ...]:
-        return tuple(lane.name for lane in OWN.values() if lane.is_measured(profile, device) and not lane.optional)
+        return tuple(lane.name for lane in OWN.values() if lane.is_measured(profile, device))
 
     # Sized by the minutes that a run takes. Compiling training steps takes long, so `quick` has those of one large and
     # one small model alone. On a GPU, where it measures the compiled PyTorch lane too, inference has one batch size.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fwbench.models import CATALOG
+from fwbench.models.project import complete
 from tests.one_process import (  # noqa: F401 (fixtures and a hook are for pytest)
     free_programs,
     nothing_left,
@@ -52,7 +53,7 @@ def proof(request: pytest.FixtureRequest, unless_recorded: Callable[..., None]) 
 
     from tests.proving.float32 import SuiteProof, device_at_hand
 
-    yield SuiteProof(CATALOG[model], mode, device_at_hand(), framework)
+    yield SuiteProof(complete(CATALOG[model]), mode, device_at_hand(), framework)
     # ViT-B/16's gradients in float64 take gigabytes.
     free_programs()
 

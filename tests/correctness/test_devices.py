@@ -14,6 +14,7 @@ from fwbench.frameworks.contract import Ranks
 from fwbench.frameworks.jax import parallel
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import image
+from fwbench.models.project import complete
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from tests.proving.devices import FIRST, PARTS, WHOLE, Trial, found
@@ -60,7 +61,7 @@ def test_two_devices_make_the_steps_of_one(lane, model):
 @pytest.mark.slow
 @needs_tensorflow
 def test_two_devices_of_tensorflow_make_the_steps_of_one():
-    for proof in found("tensorflow", [Trial(CATALOG["mlp"]), Trial(CNN)]):
+    for proof in found("tensorflow", [Trial(complete(model)) for model in (CATALOG["mlp"], CNN)]):
         errors = proof.check()
         assert max(error for of in errors.values() for error in of.values()) < 1e-12
         assert {against: set(of) for against, of in errors.items()} == {

@@ -17,7 +17,7 @@ from fwbench import frameworks
 from fwbench.frameworks.faults import faults, is_out_of_memory, memory_asked
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.inputs import image, tokens, too_large
-from fwbench.record.lanes import OWN
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from tests.programs import built
 from tests.tensorflow import needs_tensorflow
@@ -80,7 +80,7 @@ def test_memory_that_ran_out_is_nobodys_fault(error, asked):
     assert is_out_of_memory(error)
     assert memory_asked(error) == asked
     for lane in ("torch", "jax", "noop"):
-        framework = frameworks.load(OWN[lane].adapter)
+        framework = frameworks.load(LANES[lane].adapter)
         assert framework.is_out_of_memory(error)
         assert not framework.is_compilers_fault(error)
     with pytest.raises(type(error)), faults("the network"):
@@ -132,7 +132,7 @@ FRAMEWORKS = {
 
 
 def tensorflow():
-    from fwbench.frameworks.tensorflow.imported import tf
+    from fwbench.ext.tensorflow.imported import tf
 
     return tf
 
@@ -153,7 +153,7 @@ def test_each_framework_says_itself_how_much_it_asked_for(name):
         FRAMEWORKS[name]()
     assert is_out_of_memory(raised.value)
     assert memory_asked(raised.value) == 1 << 52
-    said = frameworks.load(OWN[name if name in OWN else "noop"].adapter).said(raised.value)
+    said = frameworks.load(LANES[name if name in LANES else "noop"].adapter).said(raised.value)
     assert said.startswith(f"{type(raised.value).__name__}: ")
     assert "{{" not in said
 
@@ -168,7 +168,7 @@ def test_each_framework_says_itself_how_much_it_asked_for(name):
     ],
 )
 def test_what_xla_raises_is_its_own_fault(error):
-    jax_lane, torch_lane = (frameworks.load(OWN[lane].adapter) for lane in ("jax", "torch"))
+    jax_lane, torch_lane = (frameworks.load(LANES[lane].adapter) for lane in ("jax", "torch"))
     assert jax_lane.is_compilers_fault(error)
     assert not jax_lane.is_out_of_memory(error)
     assert not torch_lane.is_compilers_fault(error)
@@ -184,7 +184,7 @@ def test_what_xla_raises_is_its_own_fault(error):
 )
 def test_every_other_error_is_the_networks(error):
     for lane in ("torch", "jax"):
-        framework = frameworks.load(OWN[lane].adapter)
+        framework = frameworks.load(LANES[lane].adapter)
         assert not framework.is_out_of_memory(error)
         assert not framework.is_compilers_fault(error)
     with pytest.raises(ModelError, match="the network raised"), faults("the network"):
@@ -222,7 +222,7 @@ class CppCompileError(RuntimeError):
     ],
 )
 def test_a_failure_of_torch_compile_is_told_by_the_innermost_compiler(error, told):
-    framework = frameworks.load(OWN["torch-compile"].adapter)
+    framework = frameworks.load(LANES["torch-compile"].adapter)
     assert framework.is_compilers_fault(error)
     assert framework.said(error) == f"torch.compile failed with {told}"
 
@@ -242,7 +242,7 @@ def test_a_cpp_compiler_that_fails_is_quoted(tmp_path, monkeypatch, cxx):
     with inductor.patch({"cpp.cxx": (str(compiler),)}), pytest.raises(InductorError) as raised:
         torch.compile(lambda x: torch.relu(x) * factor + 1)(torch.ones(64))
     torch._dynamo.reset()
-    said = frameworks.load(OWN["torch-compile"].adapter).said(raised.value)
+    said = frameworks.load(LANES["torch-compile"].adapter).said(raised.value)
     assert said.startswith("torch.compile failed with ")
     assert ("x.cpp:1: fatal error: no space left" if cxx == "broken" else f"('{compiler}',)") in said
 
@@ -262,7 +262,7 @@ def test_a_failure_of_cuda_is_not_blamed_on_the_network(lane, mode, monkeypatch)
 
 
 def reason(lane):
-    return frameworks.load(OWN[lane].adapter).unavailable(Workload(lane, "mlp", device="gpu"), CATALOG["mlp"])
+    return frameworks.load(LANES[lane].adapter).unavailable(Workload(lane, "mlp", device="gpu"), CATALOG["mlp"])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

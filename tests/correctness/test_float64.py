@@ -17,6 +17,7 @@ from fwbench.ext.proofs.torch import Hardsigmoid, TorchSide
 from fwbench.frameworks.jax.options import faster, known
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import image
+from fwbench.models.project import complete
 from tests.correctness.proofs import EVERY, SMALL, by_size, every_mode, over
 from tests.proving import MODELS
 from tests.tensorflow import TENSORFLOW
@@ -35,7 +36,7 @@ def framework(request):
 @pytest.fixture(scope="module", params=SMALL)
 def sides(request, framework):
     """PyTorch's and another framework's answers on small images, in inference."""
-    model = CATALOG[request.param]
+    model = complete(CATALOG[request.param])
     case = Case(model, axes=tuple(model.proof_axes.items()))
     candidate = side(framework)(case)
     # First: it has gone forward too.

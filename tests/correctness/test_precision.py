@@ -15,24 +15,26 @@ from fwbench.frameworks.precision import check, operands
 from fwbench.machine import machine
 from fwbench.meters.ceilings import images_and_kernel, matrices
 from fwbench.models import CATALOG
+from fwbench.models.project import complete
 from fwbench.models.weights import draw
-from fwbench.record.lanes import OWN
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import PRECISIONS, Workload
 from tests.programs import built
 from tests.tensorflow import TENSORFLOW, XLA
 from tests.unit.fakes import round_mantissa
+from tests.unit.shared import extension
 
-LANES = ("torch", "torch-compile", "jax", TENSORFLOW, XLA)
+EVERY = ("torch", "torch-compile", "jax", TENSORFLOW, XLA)
 
 pytestmark = [pytest.mark.optimised, pytest.mark.usefixtures("own_x64")]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", EVERY)
 def test_the_arithmetic_asked_for_is_in_force(lane, precision):
     workload = Workload(lane, "mlp", precision=precision, device=machine().device)
-    framework = load(OWN[lane].adapter)
-    model = CATALOG["mlp"]
+    framework = load(LANES[lane].adapter)
+    model = complete(CATALOG["mlp"])
     reason = framework.unavailable(workload, model)
     if reason and "cannot use it" in reason:
         # One environment holds one CUDA, which is TensorFlow's or that of the others.
@@ -51,7 +53,7 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision):
 
 def test_a_kernel_of_attention_in_another_arithmetic_is_refused(monkeypatch):
     """PyTorch chooses it by itself, whatever is set for products and convolutions."""
-    framework, given, workload = load(OWN["torch"].adapter), operands(), Workload("torch", "mlp")
+    framework, given, workload = load(LANES["torch"].adapter), operands(), Workload("torch", "mlp")
     built(workload)
     whole = torch.nn.functional.scaled_dot_product_attention
 
@@ -75,7 +77,7 @@ class FakeGpu:
 @pytest.mark.parametrize(
     ("capability", "told"), [((7, 5), "Tesla T4 has no TF32 arithmetic: ask for fp32 or bf16"), ((8, 0), None)]
 )
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", EVERY)
 def test_a_gpu_without_tf32_is_told_before_anything_is_computed(monkeypatch, lane, capability, told):
     """Its products would be of IEEE float32, and the probe call them a fault."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -87,10 +89,10 @@ def test_a_gpu_without_tf32_is_told_before_anything_is_computed(monkeypatch, lan
         import tensorflow as tf
 
         described = {"compute_capability": capability, "device_name": "Tesla T4"}
-        monkeypatch.setattr("fwbench.frameworks.tensorflow.parallel.gpus", lambda: ["GPU:0"])
+        monkeypatch.setattr("fwbench.ext.tensorflow.parallel.gpus", lambda: ["GPU:0"])
         monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: described)
     workload = Workload(lane, "mlp", precision="tf32", device="gpu")
-    assert load(OWN[lane].adapter).unavailable(workload, CATALOG["mlp"]) == told
+    assert load(LANES[lane].adapter).unavailable(workload, complete(CATALOG["mlp"])) == told
 
 
 def test_a_rank_of_pytorch_places_operands_on_its_own_gpu(monkeypatch):
@@ -101,7 +103,7 @@ def test_a_rank_of_pytorch_places_operands_on_its_own_gpu(monkeypatch):
         return torch.device("cpu")
 
     monkeypatch.setattr("fwbench.frameworks.torch.adapter.device_of", device_of)
-    framework, workload = load(OWN["torch"].adapter), Workload("torch", "mlp")
+    framework, workload = load(LANES["torch"].adapter), Workload("torch", "mlp")
     monkeypatch.setattr(framework, "ranks", "the second of two")
     framework.probe(workload, operands())
     framework.matrix_product(workload, *matrices(8))
@@ -117,15 +119,15 @@ def rehearsed(monkeypatch):
     monkeypatch.setattr("fwbench.frameworks.torch.adapter.device_of", lambda workload, ranks=None: torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr("fwbench.frameworks.jax.adapter._device", lambda workload: jax.local_devices(backend="cpu")[0])
-    if find_spec("tensorflow"):
-        monkeypatch.setattr("fwbench.frameworks.tensorflow.adapter.device_of", lambda workload: "CPU:0")
+    if extension("tensorflow") and find_spec("tensorflow"):
+        monkeypatch.setattr("fwbench.ext.tensorflow.adapter.device_of", lambda workload: "CPU:0")
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", EVERY)
 def test_ceilings_are_of_a_true_product_convolution_and_copy(rehearsed, lane, device):
     workload = Workload(lane, "mlp", device=device)
-    framework = load(OWN[lane].adapter)
+    framework = load(LANES[lane].adapter)
     left, right = matrices(512)
     product, library = framework.matrix_product(workload, left, right)
     # By NumPy: pytest.approx takes seconds for a million numbers.
@@ -151,10 +153,10 @@ def test_ceilings_are_of_a_true_product_convolution_and_copy(rehearsed, lane, de
     assert _array(copy()).shape == (1000,)
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", EVERY)
 def test_ceilings_are_of_the_arithmetic_that_is_asked_for(rehearsed, lane):
     workload = Workload(lane, "mlp", precision="bf16")
-    product, _ = load(OWN[lane].adapter).matrix_product(workload, *matrices(64))
+    product, _ = load(LANES[lane].adapter).matrix_product(workload, *matrices(64))
     assert "bfloat16" in str(product().dtype)
 
 
@@ -165,7 +167,7 @@ def _array(found):
 @pytest.mark.parametrize(("precision", "wanted"), [("fp32", "HIGHEST"), ("tf32", "DEFAULT")])
 def test_what_jax_asks_xla_for_on_a_gpu(precision, wanted):
     """Triton's kernels make TF32 of XLA's default alone: of HIGH, which JAX calls tensorfloat32, they make IEEE."""
-    model, framework = CATALOG["cnn"], load(OWN["jax"].adapter)
+    model, framework = CATALOG["cnn"], load(LANES["jax"].adapter)
     weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
     program = framework.build(Workload("jax", "cnn", precision=precision), model, weights)
     text = program.function.trace(*program.arguments).lower(lowering_platforms=("cuda",)).as_text()
@@ -187,7 +189,7 @@ def trained(lane, precision, model):
 
 
 @pytest.mark.parametrize("model", ["mlp", pytest.param("cnn", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("lane", ["torch", pytest.param("torch-compile", marks=pytest.mark.slow), *LANES[2:]])
+@pytest.mark.parametrize("lane", ["torch", pytest.param("torch-compile", marks=pytest.mark.slow), *EVERY[2:]])
 def test_a_step_in_fp64_is_computed_in_float64(lane, model):
     """In float32 any two lanes are apart by 1e-7 and more."""
     wanted = trained("torch", "fp64", model)

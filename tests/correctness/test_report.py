@@ -10,6 +10,7 @@ import pytest
 from fwbench.ext.proofs.errors import BOUNDS, bound
 from fwbench.ext.proofs.proof import modes_apart
 from fwbench.models import CATALOG
+from fwbench.models.project import complete
 from fwbench.models.store import stamp
 from tests.proving import MODELS, records
 from tests.proving.page import render
@@ -117,7 +118,7 @@ def test_the_page_in_the_repository_is_of_the_records():
 @pytest.mark.parametrize("model", MODELS)
 def test_the_proof_on_every_record_is_of_these_networks(model, framework):
     """Fails after a network was edited: run `python -m tests.proving`."""
-    proof = stamp(CATALOG[model], framework, folder=None)
+    proof = stamp(complete(CATALOG[model]), framework, folder=None)
     assert proof["state"] == "proved", proof["reason"]
     assert proof["errors"].keys() == {q for q in BOUNDS if q != "statistics" or len(modes_apart(CATALOG[model])) > 1}
     assert all(error <= BOUNDS[quantity] for quantity, error in proof["errors"].items())

@@ -21,6 +21,7 @@ from fwbench.frameworks.jax import networks as jax_networks
 from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.models import CATALOG
 from fwbench.models.inputs import draw as draw_inputs
+from fwbench.models.project import complete
 from fwbench.models.weights import draw
 from tests.tensorflow import TENSORFLOW
 
@@ -64,10 +65,10 @@ def jax_layers(model):
 
 
 def tensorflow_layers(model):
-    from fwbench.frameworks.tensorflow import layers, networks
+    from fwbench.ext.tensorflow import layers, networks
 
     found = {}
-    for path, layer in named_layers(networks.Network(CATALOG[model], CATALOG[model].sizes()).module):
+    for path, layer in named_layers(networks.Network(complete(CATALOG[model]), CATALOG[model].sizes()).module):
         if isinstance(layer, layers.Dropout) and layer.rate > 0:
             kind = "stochastic depth" if isinstance(layer, layers.StochasticDepth) else "dropout"
 
@@ -80,7 +81,7 @@ def tensorflow_layers(model):
 
 
 def named_layers(layer, path=""):
-    from fwbench.frameworks.tensorflow.networks import _children
+    from fwbench.ext.tensorflow.networks import _children
 
     for name, child in _children(layer):
         yield f"{path}{name}", child

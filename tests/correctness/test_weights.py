@@ -16,6 +16,7 @@ from fwbench.frameworks.jax import networks as jax_networks
 from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.meters.memory import trim_heap
 from fwbench.models import CATALOG, ModelError
+from fwbench.models.project import complete
 from fwbench.models.weights import draw, is_statistic
 from tests.correctness.proofs import by_size
 from tests.proving import MODELS
@@ -45,18 +46,19 @@ def none_that_refuses_left():
 # Keras takes seconds to build a network.
 @functools.cache
 def shapes(framework, model):
-    return side(framework).shapes(CATALOG[model], CATALOG[model].sizes())
+    row = complete(CATALOG[model])
+    return side(framework).shapes(row, row.sizes())
 
 
 def network(framework, model):
     """Two functions of a framework's network: one loads weights, the other exports what the first has loaded."""
-    row = CATALOG[model]
+    row = complete(CATALOG[model])
     if framework == "torch":
         module = torch_networks.network(row, row.sizes())
         load, export = torch_networks.load_weights, torch_networks.export_weights
         return functools.partial(load, module), lambda loaded: export(module)
     if framework == "tensorflow":
-        from fwbench.frameworks.tensorflow.networks import Network
+        from fwbench.ext.tensorflow.networks import Network
 
         built = Network(row, row.sizes())
         return built.load, lambda loaded: built.export()

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from fwbench.machine import machine
 from fwbench.models import CATALOG, store
-from fwbench.record.lanes import OWN
+from fwbench.models.project import complete
+from fwbench.record.lanes import LANES
 from fwbench.worker.client.starting import environment
 from tests.proving import page, records
 
@@ -27,7 +28,7 @@ def main() -> None:
         (name, candidate)
         for name, model in CATALOG.items()
         for candidate in records.MUTATIONS
-        if candidate in model.networks
+        if candidate in complete(model).networks
     ]
     for pair in pairs:
         if not records.current(*pair):
@@ -39,7 +40,7 @@ def _start(model: str, candidate: str) -> None:
     """Prove in a process like a worker, whose variables decide how many threads compute."""
     variables = dict(os.environ)
     for framework in ("torch", candidate):
-        variables = environment(variables, machine().threads, machine().device, OWN[framework])
+        variables = environment(variables, machine().threads, machine().device, LANES[framework])
     command = [sys.executable, "-m", "tests.proving", model, candidate]
     if code := subprocess.run(command, env=variables, cwd=ROOT, check=False).returncode:
         raise SystemExit(code)
@@ -55,7 +56,7 @@ def prove(name: str, candidate: str) -> None:
     from fwbench.ext.proofs.proof import modes_apart
     from tests.proving.float32 import SuiteProof, device_at_hand
 
-    model = CATALOG[name]
+    model = complete(CATALOG[name])
     # Before the proof: whatever is edited meanwhile has not been proved.
     made_with = records.made_with(name, candidate)
     proved = process.prove(model, candidate, lambda message: _tell(message["stage"]), patient=True)

@@ -34,7 +34,7 @@ from fwbench.frameworks.training import HORIZON, LEARNING_RATE, targets
 from fwbench.models import Model
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Weights, draw, is_statistic
-from fwbench.record.lanes import OWN
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.ranks.star import Place, Star, free_port
 
@@ -118,7 +118,7 @@ def found(lane: str, trials: Sequence[Trial]) -> list[Found]:
         "port": free_port(),
         "path": sys.path,
     }
-    variables = {**os.environ, **OWN[lane].variables(1, "cpu"), "OMP_NUM_THREADS": "1"}
+    variables = {**os.environ, **LANES[lane].variables(1, "cpu"), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="fwbench-") as name, contextlib.ExitStack() as ending:
         folder, ranks = Path(name), []
         for rank in range(_DEVICES):
@@ -141,7 +141,7 @@ def _answer(job: Mapping[str, Any]) -> list[Any]:
     """For each trial the first rank's errors, and after what the ranks do not hold the same weights."""
     lane, rank = job["lane"], job["rank"]
     ranks = Star(Place(rank, _DEVICES, rank, "127.0.0.1", job["port"], b"key", "a proof"))
-    framework = frameworks.load(OWN[lane].adapter)
+    framework = frameworks.load(LANES[lane].adapter)
     framework.join(ranks)
     trials = [Trial(**{**trial, "model": Model.from_json(trial["model"])}) for trial in job["trials"]]
     problems = [_Problem(framework, lane, trial.model) for trial in trials]
@@ -289,8 +289,8 @@ def _of_jax(workload: Workload, model: Model, weights: Weights, ranks: Ranks | N
 def _of_tensorflow(
     workload: Workload, model: Model, weights: Weights, ranks: Ranks | None, first_of: int | None
 ) -> Trainer:
-    from fwbench.frameworks.tensorflow.adapter import FRAMEWORK
-    from fwbench.frameworks.tensorflow.training import TrainStep
+    from fwbench.ext.tensorflow.adapter import FRAMEWORK
+    from fwbench.ext.tensorflow.training import TrainStep
 
     class Traced(TrainStep):
         """Makes no step while it compiles."""

@@ -114,11 +114,11 @@ The largest error over all points: the worst tensor's for gradients and statisti
 optimizers. A dash: the model has no running statistics. `fwbench/ext/proofs/errors.py` gives the reason of each bound.
 Two operators stand in by their definitions: PyTorch's hard-sigmoid, whose derivative is rounded to float32, and
 TensorFlow's fused batch normalisation, which does not compute in float64; `tests/correctness/test_float64.py` and
-`test_tensorflow.py` prove them equal to what they replace. JAX's convolutions are in the forms that are measured on a
-CPU (docs/xla-cpu.md), which `tests/correctness/test_convolutions.py` proves equal to XLA's own; TensorFlow's are those
-of the lane `tensorflow`, to which `tests/correctness/test_tensorflow.py` proves those of the lane `tensorflow-xla`
-equal. To save time XLA optimises no program in float64 but ResNet-50's; float32's are compiled as those that are
-measured.
+`tests/ext/tensorflow/test_tensorflow.py` prove them equal to what they replace. JAX's convolutions
+are in the forms that are measured on a CPU (docs/xla-cpu.md), which `tests/correctness/test_convolutions.py` proves
+equal to XLA's own; TensorFlow's are those of the lane `tensorflow`, to which
+`tests/ext/tensorflow/test_tensorflow.py` proves those of the lane `tensorflow-xla` equal. To save time XLA optimises no
+program in float64 but ResNet-50's; float32's are compiled as those that are measured.
 
 {float64}
 

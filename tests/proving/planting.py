@@ -16,6 +16,7 @@ from fwbench.ext.proofs.case import Case, Mode, Side
 from fwbench.ext.proofs.errors import Quantity, bound, measure, prove
 from fwbench.ext.proofs.torch import TorchSide
 from fwbench.models import CATALOG
+from fwbench.models.project import complete
 
 Patch = pytest.MonkeyPatch
 
@@ -86,7 +87,7 @@ def find(mutation: Mutation, side: type[Side], planted: Callable[[Case, Patch], 
             alone. Or, as `NotTheSame`, the network is wrong without it.
     """
     size, quantity = _SIZE.get(mutation.model), mutation.quantity
-    case = Case(CATALOG[mutation.model], mutation.mode, axes=(("image_size", size),) if size else ())
+    case = Case(complete(CATALOG[mutation.model]), mutation.mode, axes=(("image_size", size),) if size else ())
     _is_right(case, quantity, side)
     with Patch.context() as patch:
         errors = measure(quantity, _reference(case), planted(case, patch))

@@ -16,6 +16,7 @@ from fwbench.ext.proofs.case import Mode
 from fwbench.ext.proofs.errors import BOUNDS, Quantity
 from fwbench.machine import machine, versions
 from fwbench.models import CATALOG
+from fwbench.models.project import complete
 from fwbench.models.sources import sources
 from fwbench.models.store import Key, digest
 from fwbench.record.decoding import Decoded
@@ -31,7 +32,7 @@ MUTATIONS = {"jax": "tests.proving.mutations", "tensorflow": "tests.proving.tens
 
 # The modules of fwbench whose arithmetic a full proof runs through. Of the latter some look for the place of a
 # difference when a proof has failed; others read files and name faults: none of the suite's networks has a checkpoint.
-_COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.ext.proofs.")
+_COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.ext.proofs.", "fwbench.ext.tensorflow.")
 _ASIDE = (
     "fwbench.ext.proofs.where",
     "fwbench.models.store",
@@ -131,7 +132,7 @@ def made_with(model: str, candidate: str) -> dict[str, Any]:
         `sources`, a digest of the networks and of the scales that their weights are drawn with; `prover`, a digest of
         all that proves them; `versions` of all distributions that compute; and `device`, on which float32 runs.
     """
-    key = Key.of(CATALOG[model], candidate)
+    key = Key.of(complete(CATALOG[model]), candidate)
     followed = sources(("tests.proving.float32:SuiteProof", f"{MUTATIONS[candidate]}:find"), _COMPUTES).files
     proving = {module: own for module, own in followed.items() if not module.startswith(_ASIDE)}
     scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")

@@ -3,9 +3,9 @@
 from typing import Any
 
 from fwbench.ext.proofs.case import Case
-from fwbench.ext.proofs.tensorflow import TensorFlowSide
-from fwbench.frameworks.tensorflow import layers, optimizers, vit
-from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.ext.tensorflow import layers, optimizers, vit
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.parity import TensorFlowSide
 from tests.proving import planting
 from tests.proving.planting import Mutation, Patch, mutations, patching, setting
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 import pytest
 
 from fwbench.models import CATALOG, store
+from fwbench.models.project import complete
 from fwbench.models.store import Key, Proved
 from fwbench.record.reading import PROOFS
 from tests.unit.shared import ALONE, finish
@@ -62,7 +63,7 @@ def test_calls_in_the_other_environment(measured, stranger, tensorflow_alone, re
     The suite is the wheel's, and pytest's own process imports no framework.
     """
     stranger.makeconftest(IMPORTED)
-    key = Key.of(CATALOG["mlp"], "tensorflow")
+    key = Key.of(complete(CATALOG["mlp"]), "tensorflow")
     proof = Proved("mlp", "tensorflow", "torch", "proved", "", {"output": 1e-14}, {"output": 1e-10}, key)
     store.write(proof, stranger.path / PROOFS)
     page = (request.config.rootpath / "docs" / "your-model.md").read_text()

@@ -16,6 +16,7 @@ from fwbench.frameworks import load
 from fwbench.meters.epochs import Epochs
 from fwbench.models import CATALOG, Model
 from fwbench.models.importing import ModelError
+from fwbench.models.project import complete
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
@@ -30,7 +31,7 @@ SMALL = (("image_size", 64),)
 # Nor on how many blocks a network has, which XLA compiles one by one: of MobileNetV3 the first four, among them one of
 # each kind, and of ViT two. Under names of their own, for networks that were built are remembered by their models.
 SHALLOW = {
-    f"shallow_{name}": Model.from_json({**CATALOG[name].to_json(), "name": f"shallow_{name}"})
+    f"shallow_{name}": Model.from_json({**complete(CATALOG[name]).to_json(), "name": f"shallow_{name}"})
     for name in ("mobilenet_v3_small", "vit_b_16")
 }
 # Rounding moves a float32 loss by 1e-7 a step; another batch, label or rate by far more.
@@ -50,8 +51,8 @@ def shallow(lane, monkeypatch, freed, two_blocks):
     """Networks with few blocks; PyTorch's MobileNetV3, which needs no compiling, is whole."""
     if lane == "torch":
         return
-    for module, few in (("mobilenet_v3", lambda rows: rows[:4]), ("vit", lambda number: 2)):
-        network = importlib.import_module(f"fwbench.frameworks.{lane}.{module}")
+    for name, few in (("mobilenet_v3_small", lambda rows: rows[:4]), ("vit_b_16", lambda number: 2)):
+        network = importlib.import_module(SHALLOW[f"shallow_{name}"].networks[lane].partition(":")[0])
         monkeypatch.setattr(network, "_LAYERS", few(network._LAYERS))
 
 

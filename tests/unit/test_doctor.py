@@ -36,6 +36,7 @@ from fwbench.worker.process.run import Measuring
 from tests.unit.fakes import FakeFramework, FakeProgram
 from tests.unit.nvml import told
 from tests.unit.recorded import MACHINE
+from tests.unit.shared import extension, needs
 from tests.unit.test_meters import make_rapl
 
 
@@ -332,7 +333,7 @@ def test_one_framework_is_enough_and_none_is_not(tmp_path, monkeypatch):
     assert only("jax") == {"torch": "bad", "jax": "bad"}
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("framework", ["torch", "jax", pytest.param("tensorflow", marks=needs("tensorflow"))])
 def test_what_a_lane_of_ours_lacks_an_extra_brings(tmp_path, monkeypatch, framework):
     monkeypatch.setattr(looks, "versions", lambda names: {})
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
@@ -378,7 +379,7 @@ def test_the_list_names_all_there_is(capsys):
     assert names["models"] == [name for name in CATALOG if name != "noop"]
     assert names["lanes"] == [name for name, lane in LANES.items() if not lane.internal]
     assert names["studies"] == list(STUDIES)
-    assert names["frameworks"] == ["torch", "jax", "tensorflow"]
+    assert names["frameworks"] == ["torch", "jax", *(["tensorflow"] if extension("tensorflow") else [])]
     assert {row["name"]: row["unit"] for row in everything["metrics"]}["latency_p50"] == "s"
     assert main(["list"]) == 0
     told = capsys.readouterr().out

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -12,13 +13,15 @@ import pytest
 import fwbench
 from fwbench.models import CATALOG
 from fwbench.models.store import stamp
+from fwbench.record.lanes import OWN
 from tests.unit.recorded import measured, saved, write
 from tests.unit.shared import ALONE, finish
 
 PACKAGE = Path(fwbench.__file__).parent
 TESTS = Path(__file__).parents[1]
-# The tests that prove the suite's own networks; they need the extension that proves.
+# The tests that prove the suite's own networks; they need the extension that proves, and TensorFlow's.
 PROVING = ("correctness", "proving")
+PROVEN = ("fwbench.ext.proofs.", "fwbench.ext.tensorflow.")
 HELP = """
 import json
 from fwbench.commands.cli import commands
@@ -30,6 +33,11 @@ import json
 from fwbench.models import CATALOG
 from fwbench.models.store import stamp
 print(json.dumps(stamp(CATALOG["mlp"], "jax", None)))
+"""
+LANES = """
+import json
+from fwbench.record.lanes import LANES, networks
+print(json.dumps([[name for name, lane in LANES.items() if lane.package == "fwbench"], networks("mlp", own=True)]))
 """
 PROOF = """
 import fwbench
@@ -57,11 +65,11 @@ def test_no_test_of_the_core_imports_one():
     assert {str(path): extensions(path) for path in files if extensions(path)} == {}
 
 
-def test_what_proves_the_suite_imports_the_one_that_proves():
+def test_what_proves_the_suite_imports_what_proves_and_what_is_proved():
     files = [path for place in PROVING for path in (TESTS / place).rglob("*.py")]
     imported = {module for path in files for module in extensions(path)}
     assert imported
-    assert [module for module in imported if not f"{module}.".startswith("fwbench.ext.proofs.")] == []
+    assert [module for module in imported if not f"{module}.".startswith(PROVEN)] == []
 
 
 @pytest.mark.parametrize("line", ["import fwbench.ext.ci", "from fwbench import ext", "from fwbench.ext import ci"])
@@ -89,6 +97,14 @@ def test_it_has_its_own_commands_and_formats(core):
     commands, formats = json.loads(core("-c", HELP))
     assert commands == ["compare", "doctor", "list", "measure", "report", "selftest"]
     assert formats == ["csv", "html", "markdown"]
+
+
+def test_it_has_lanes_of_its_own_and_a_study_in_those(core, tmp_path):
+    assert json.loads(core("-c", LANES)) == [[*OWN], {}]
+    (tmp_path / "test_study.py").write_text("from fwbench.suite.benchmarks.test_training import test_fit\n")
+    options = ("--collect-only", "-q", "--fwbench-study=simple-cnn")
+    told = core("-m", "pytest", *ALONE, *options, cwd=tmp_path)
+    assert re.findall(r"\[(.*?)-cnn-fit", told) == ["torch-compile", "jax"]
 
 
 def test_it_reports_in_the_formats_that_it_has(core, tmp_path):

@@ -9,6 +9,7 @@ from fwbench.meters.imported import also_imported, with_others
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric, unavailable
 from tests.unit.recorded import metric
+from tests.unit.shared import needs
 
 JAXS = {"numpy", "jax", "jaxlib", "flax"}
 
@@ -18,9 +19,9 @@ JAXS = {"numpy", "jax", "jaxlib", "flax"}
     [
         ("jax", JAXS, JAXS, []),
         ("jax", JAXS, JAXS | {"torch", "torch.nn"}, ["torch"]),
-        ("jax", JAXS, JAXS | {"torch", "tensorflow"}, ["torch", "tensorflow"]),
+        pytest.param("jax", JAXS, JAXS | {"torch", "tensorflow"}, ["torch", "tensorflow"], marks=needs("tensorflow")),
         # What its own framework brings, as TensorFlow JAX, and what it imports late.
-        ("tensorflow", {"tensorflow", "jax"}, {"tensorflow", "jax"}, []),
+        pytest.param("tensorflow", *[{"tensorflow", "jax"}] * 2, [], marks=needs("tensorflow")),
         ("torch-compile", {"numpy"}, {"numpy", "torch"}, []),
         # No framework: it stands behind the lane that prices the harness.
         ("torch", {"torch"}, {"torch", "numpy"}, []),

@@ -17,7 +17,7 @@ from fwbench.models import CATALOG
 from fwbench.plugin import plan as plan_module
 from fwbench.plugin.plan import Estimate, Plan, estimates, rest, windows
 from fwbench.plugin.selecting import select
-from fwbench.record.lanes import LANES, OWN
+from fwbench.record.lanes import LANES
 from fwbench.record.measurement import CEILING, Failure, Measurement
 from fwbench.record.reading import read
 from fwbench.record.workload import MODES, STATEFUL, Workload
@@ -170,7 +170,7 @@ def test_every_own_lane_and_model_has_a_row_in_the_table():
     assert all(float(row[name]) >= 0 for row in rows for name in ("ready_s", "call_s", "sample_s"))
     found = {(row["device"], row["lane"], row["model"], row["mode"]) for row in rows}
     assert len(found) == len(rows)
-    lanes = [lane.name for lane in OWN.values() if lane.profiles and not lane.internal]
+    lanes = [lane.name for lane in LANES.values() if lane.profiles and not lane.internal]
     assert not {*itertools.product(("cpu", "gpu"), lanes, MODELS, ("inference", "train_step"))} - found
 
 

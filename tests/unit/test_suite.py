@@ -17,6 +17,7 @@ from fwbench.suite.profiles import PROFILES
 from fwbench.suite.selection import SETTINGS
 from fwbench.suite.studies import STUDIES
 from tests.proving import MODELS
+from tests.unit.shared import needs
 
 
 @pytest.fixture
@@ -131,6 +132,7 @@ def test_vit_in_jax_is_a_normal_row_of_the_training_study(chosen):
     assert {(w.data, w.epochs, w.optimizer, w.learning_rate) for w in workloads} == {("imagenet-100", 2, "adam", None)}
 
 
+@needs("tensorflow")
 def test_the_study_of_three_frameworks_has_their_compiled_lanes(chosen):
     (tensorflow, torch, jax) = chosen("--fwbench-study=simple-cnn").workloads("fit", CATALOG)
     assert [w.lane for w in (tensorflow, torch, jax)] == ["tensorflow-xla", "torch-compile", "jax"]
@@ -139,6 +141,13 @@ def test_the_study_of_three_frameworks_has_their_compiled_lanes(chosen):
     assert (jax.data, jax.epochs) == ("synthetic", 5)
 
 
+def test_a_study_is_measured_without_the_lanes_that_are_not_here(chosen, monkeypatch):
+    monkeypatch.setattr("fwbench.suite.selection.LANES", lanes.OWN)
+    workloads = chosen("--fwbench-study=simple-cnn").workloads("fit", CATALOG)
+    assert [workload.lane for workload in workloads] == ["torch-compile", "jax"]
+
+
+@needs("tensorflow")
 @pytest.mark.parametrize("study", [name for name in STUDIES if name != "simple-cnn"])
 def test_the_studies_of_two_frameworks_take_tensorflow_on_request(chosen, study):
     def lanes(*options):
@@ -151,6 +160,7 @@ def test_the_studies_of_two_frameworks_take_tensorflow_on_request(chosen, study)
     assert lanes(f"--fwbench-frameworks={','.join(asked)}") == asked
 
 
+@needs("tensorflow")
 def test_a_model_of_ones_own_is_measured_in_every_framework_that_it_names(chosen):
     """The suite's own in TensorFlow only on request, as few have it."""
 

@@ -20,7 +20,7 @@ from fwbench.machine.host import cpus_near
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete, proved_as
-from fwbench.record.lanes import LANES, Lane
+from fwbench.record.lanes import LANES, Lane, networks
 from fwbench.record.measurement import FALLBACK, WAITING, Failure, Measurement
 from fwbench.record.storage import PROOFS
 from fwbench.record.workload import FORWARD, LOWER, STATEFUL, Workload
@@ -259,7 +259,7 @@ class Workers:
     def _writers(self, model: str) -> Iterator[Lane]:
         """The lanes to ask for a file: the first of each framework of the model, the reference's before all others."""
         known = self._project.models[model]
-        for framework in dict.fromkeys((known.reference, *known.networks)):
+        for framework in dict.fromkeys((known.reference, *known.networks, *networks(model))):
             yield from itertools.islice((lane for lane in LANES.values() if lane.framework == framework), 1)
 
     def _write(self, lane: Lane, asked: Workload, job: Mapping[str, Any]) -> Failure | None:

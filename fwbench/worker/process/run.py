@@ -17,7 +17,7 @@ from fwbench.machine.disturbances import slowed
 from fwbench.machine.facts import Facts
 from fwbench.meters.imported import also_imported, with_others
 from fwbench.models import CATALOG, Model
-from fwbench.models.project import provable
+from fwbench.models.project import complete, provable
 from fwbench.models.store import stamp
 from fwbench.record.lanes import TOOLS, Lane, recorded
 from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measurement, Rank
@@ -42,7 +42,7 @@ def prepare(lane: Lane) -> None:
     """
     versions_of(lane)
     for model in CATALOG.values():
-        stamp(model, lane.framework, None)
+        stamp(complete(model, lane.name), lane.framework, None)
 
 
 def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:

@@ -11,7 +11,7 @@ from fwbench.compare.pair import Fault, Pair
 from fwbench.machine import Machine
 from fwbench.models import Model
 from fwbench.models.importing import split
-from fwbench.record.lanes import LANES, Lane
+from fwbench.record.lanes import LANES, Lane, networks
 from fwbench.record.workload import Workload
 from fwbench.worker.client.fallback import Flags, milder, stated
 from fwbench.worker.client.ladder import Ladder
@@ -109,7 +109,8 @@ class Pairs(Rounds[Pair]):
             return []
         if name not in self._modules:
             model = self._models[name]
-            paths = [*model.paths, *(path for framework in model.networks for path in model.functions(framework))]
+            paths = [*model.paths, *networks(name).values()]
+            paths += [path for framework in model.networks for path in model.functions(framework)]
             paths += [model.weights] if isinstance(model.weights, str) else []
             named = dict.fromkeys(split(path)[0] for path in paths)
             self._modules[name] = [module for module in named if any(side.has(module) for side in self._sides)]

@@ -17,7 +17,7 @@ keras = importlib.import_module("keras")
 keras.utils.set_random_seed(0)
 for _name in _hidden:
     del sys.modules[_name]
-Network = importlib.import_module("fwbench.frameworks.tensorflow.networks").Network
+Network = importlib.import_module("fwbench.ext.tensorflow.networks").Network
 
 
 class Forward(Program):
@@ -55,7 +55,7 @@ class Keras(Framework):
     def unavailable(self, workload, model):
         if "tensorflow" not in model.networks:
             return f"{model.name} names no network in Keras (tensorflow=...)"
-        if "fwbench.frameworks.tensorflow.imported" in sources([model.networks["tensorflow"]]).files:
+        if "fwbench.ext.tensorflow.imported" in sources([model.networks["tensorflow"]]).files:
             return f"the network in Keras of {model.name} calls TensorFlow's own operations, which no other backend has"
         if workload.mode != "inference":
             return f"the lane {workload.lane} has inference alone, and no {workload.mode}"

@@ -12,6 +12,7 @@ import pytest
 import fwbench
 from fwbench import frameworks
 from fwbench.models import CATALOG
+from fwbench.models.project import complete
 from fwbench.models.weights import draw
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
@@ -72,7 +73,7 @@ def play(lane):
     np.testing.assert_array_equal(*outputs[1:])
     np.testing.assert_equal(program.weights(), second)
     assert {"tensorflow", "jax", "torch"} & sys.modules.keys() == {lane.removeprefix("keras-")}
-    for asked, mode in ((CATALOG["mlp"], "inference"), (model, "fit"), (model, "inference")):
+    for asked, mode in ((complete(CATALOG["mlp"]), "inference"), (model, "fit"), (model, "inference")):
         print(framework.unavailable(Workload(lane, asked.name, mode, 2, "bf16"), asked))
 
 

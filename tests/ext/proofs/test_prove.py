@@ -11,11 +11,11 @@ from fwbench.errors import UserError
 from fwbench.ext.proofs import client as proving
 from fwbench.ext.proofs import command
 from fwbench.models import CATALOG
-from fwbench.models.project import Project
+from fwbench.models.project import Project, complete, provable
 from fwbench.models.store import SHIPPED, Key, Proved
 from fwbench.record.reading import PROOFS
 from fwbench.worker.client.starting import PACKAGE
-from tests.unit.shared import ALONE, finish
+from tests.unit.shared import ALONE, finish, needs
 
 TESTS = """
     import pytest
@@ -81,6 +81,7 @@ def test_help_proves_nothing(capsys, proofs):
     assert proofs[0] == []
 
 
+@needs("tensorflow")
 def test_without_names_all_models_that_the_tests_name_are_proved(project, proofs, capsys):
     root = project()
     assert cli.main(["prove"]) == 0
@@ -149,9 +150,10 @@ def test_a_difference_in_training_counts_where_a_test_trains_or_proves(project, 
 def test_the_suites_own_models_are_known_without_collecting(project, proofs):
     root = project("raise RuntimeError('a test that cannot be imported')")
     assert cli.main(["prove", "mlp"]) == 0
-    assert [(model, where.root) for model, _, where in proofs[0]] == [(CATALOG["mlp"], root)] * 2
+    assert [(model, where.root) for model, _, where in proofs[0]] == [(complete(CATALOG["mlp"]), root)] * 2
 
 
+@needs("tensorflow")
 def test_of_the_suites_own_models_only_installed_frameworks_are_proved(project, proofs, monkeypatch, capsys):
     monkeypatch.setattr(command, "has_framework", lambda framework: framework != "tensorflow")
     project()
@@ -203,7 +205,7 @@ def test_a_framework_is_proved_by_the_interpreter_that_pytests_settings_or_the_c
 def test_a_mark_without_models_means_the_suites_own(project, proofs):
     project("import fwbench\n\n\n@fwbench.benchmark()\ndef test_speed(fwbench_measure):\n    pass\n")
     assert cli.main(["prove"]) == 0
-    own = [(name, of) for name in CATALOG for of in ("jax", "tensorflow") if of in CATALOG[name].networks]
+    own = [(model.name, of) for model in map(complete, CATALOG.values()) for of in provable(model)]
     assert [(model.name, candidate) for model, candidate, _ in proofs[0]] == own
 
 
@@ -284,8 +286,8 @@ def test_what_an_interpreter_lacks_is_one_sentence_that_names_it(process, tmp_pa
 
 
 def test_the_suites_own_proofs_ship_with_its_checkout_alone(tmp_path):
-    mlp, checkout = CATALOG["mlp"], Project(PACKAGE.parent, ())
-    assert proving.folder(mlp, "jax", checkout) == SHIPPED
+    mlp, checkout = complete(CATALOG["mlp"]), Project(PACKAGE.parent, ())
+    assert all(proving.folder(mlp, candidate, checkout) == SHIPPED for candidate in provable(mlp))
     assert proving.folder(mlp, "jax", Project(tmp_path, ())) == tmp_path / PROOFS
     assert proving.folder(PAIR, "jax", checkout) == PACKAGE.parent / PROOFS
     # A package's network of the suite's MLP is not the suite's.

@@ -18,6 +18,7 @@ from fwbench.record.workload import Workload
 from fwbench.report.summary import cautions
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.process import witness
+from tests.tensorflow import TENSORFLOW, XLA
 from tests.unit.faults.projects import PACKAGE, mine
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.recorded import measured
@@ -197,7 +198,7 @@ SET = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lane", SET)
+@pytest.mark.parametrize("lane", [TENSORFLOW if lane == "tensorflow" else lane for lane in SET])
 def test_what_a_framework_is_set_to_is_read_after_the_last_call(tmp_path, fault, lane):
     statements = [(constructor, forward) for constructor, forward, _ in SET[lane]]
     networks = [network(tmp_path, number, lane, *each) for number, each in enumerate(statements)]
@@ -217,8 +218,9 @@ def test_what_a_framework_is_set_to_is_read_after_the_last_call(tmp_path, fault,
     [
         "torch",
         "jax",
-        "tensorflow",
-        *(pytest.param(lane, marks=pytest.mark.slow) for lane in ("torch-compile", "tensorflow-xla")),
+        TENSORFLOW,
+        pytest.param("torch-compile", marks=pytest.mark.slow),
+        pytest.param(*XLA.values, marks=[*XLA.marks, pytest.mark.slow]),
     ],
 )
 def test_a_lane_itself_changes_no_setting_that_it_does_not_state(lane, precisions):

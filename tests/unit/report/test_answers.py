@@ -14,6 +14,7 @@ from fwbench.report.answers import answers, headline, in_short, table
 from fwbench.report.calls import break_evens
 from tests.unit.recorded import measured, metric, proof
 from tests.unit.report.test_cases import measurement, record
+from tests.unit.shared import needs
 
 
 def rows_of(*found):
@@ -606,6 +607,7 @@ def test_rounds_that_only_one_lane_played_decide_nothing():
     assert answer.reason.startswith("one process each")
 
 
+@needs("tensorflow")
 def test_of_lanes_that_are_equal_and_one_that_is_undecided_nothing_is_called_equal():
     three = [*(measured(lane, turns=turns(0.1)) for lane in ("torch", "jax")), measured("tensorflow", throughput=99.0)]
     (answer,) = answers(cases(three))

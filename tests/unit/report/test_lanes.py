@@ -9,6 +9,10 @@ from fwbench.report.answers import answers, headline
 from fwbench.report.ratios import ratios, sentences
 from tests.unit.recorded import CHECK, measured, metric, proof, saved, write
 from tests.unit.report import parsing
+from tests.unit.shared import needs
+
+# By their titles.
+pytestmark = needs("tensorflow")
 
 FIVE = ("torch", "torch-compile", "jax", "tensorflow", "tensorflow-xla")
 

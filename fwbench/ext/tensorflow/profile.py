@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fwbench.ext.tensorflow.imported import tf
 from fwbench.frameworks import xplane
-from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.record.spans import Span
 
 

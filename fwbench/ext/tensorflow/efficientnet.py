@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.layers import (
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.layers import (
     Dropout,
     Layer,
     Linear,

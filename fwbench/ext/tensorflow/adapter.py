@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.ext.tensorflow import parallel
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.networks import Network
+from fwbench.ext.tensorflow.program import CPU, DTYPE, Forward, device_of
+from fwbench.ext.tensorflow.training import TrainStep
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.definitions import lacking
 from fwbench.frameworks.precision import Operands, Products
-from fwbench.frameworks.tensorflow import parallel
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.networks import Network
-from fwbench.frameworks.tensorflow.program import CPU, DTYPE, Forward, device_of
-from fwbench.frameworks.tensorflow.training import TrainStep
 from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights

@@ -9,7 +9,7 @@ docs/xla-cpu.md the figures.
 import itertools
 from typing import Any, Literal
 
-from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.ext.tensorflow.imported import tf
 
 Tensor = Any
 Pads = tuple[tuple[int, int], tuple[int, int]]

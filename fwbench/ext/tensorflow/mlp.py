@@ -1,7 +1,7 @@
 """The MNIST MLP: 784-256-128-10 with ReLU."""
 
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.layers import Linear, Model, Tensor
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.layers import Linear, Model, Tensor
 
 
 class MLP(Model):

@@ -22,13 +22,13 @@ from fwbench.ext.proofs.case import (
     relative,
 )
 from fwbench.ext.proofs.where.calls import Call, Module, recording
-from fwbench.frameworks.tensorflow import convolutions
-from fwbench.frameworks.tensorflow.imported import keras, tf
-from fwbench.frameworks.tensorflow.layers import training
-from fwbench.frameworks.tensorflow.networks import Network
-from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd
-from fwbench.frameworks.tensorflow.program import CPU, GPU, set_precision
-from fwbench.frameworks.tensorflow.training import criterion
+from fwbench.ext.tensorflow import convolutions
+from fwbench.ext.tensorflow.imported import keras, tf
+from fwbench.ext.tensorflow.layers import training
+from fwbench.ext.tensorflow.networks import Network
+from fwbench.ext.tensorflow.optimizers import Adam, Sgd
+from fwbench.ext.tensorflow.program import CPU, GPU, set_precision
+from fwbench.ext.tensorflow.training import criterion
 from fwbench.models import Model
 from fwbench.models.weights import Shape
 

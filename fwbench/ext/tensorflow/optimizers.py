@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.layers import Tensor
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.layers import Tensor
 
 
 class Sgd:

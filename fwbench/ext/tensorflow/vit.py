@@ -3,8 +3,8 @@
 import math
 from functools import partial
 
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.layers import Conv, Layer, LayerNorm, Linear, Model, Sequential, Tensor
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.layers import Conv, Layer, LayerNorm, Linear, Model, Sequential, Tensor
 
 _PATCH = 16
 _LAYERS = 12

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from typing import Any
 
+from fwbench.ext.tensorflow.imported import keras, tf
 from fwbench.frameworks import hlo
-from fwbench.frameworks.tensorflow.imported import keras, tf
 from fwbench.record.fingerprint import Fingerprint
 
 _UNSTATED = "TensorFlow does not state it"

@@ -8,6 +8,7 @@ from fwbench.compare.programs import compare
 from fwbench.ext.proofs.case import MAIN, Case
 from fwbench.ext.proofs.errors import BOUNDS, measure
 from fwbench.models import CATALOG
+from fwbench.models.project import complete
 from fwbench.record.workload import Workload
 from tests.programs import built
 from tests.tensorflow import needs_tensorflow
@@ -17,7 +18,7 @@ pytestmark = needs_tensorflow
 
 @pytest.fixture(scope="module")
 def tf():
-    from fwbench.frameworks.tensorflow.imported import tf
+    from fwbench.ext.tensorflow.imported import tf
 
     return tf
 
@@ -39,7 +40,7 @@ def differentiated(tf, function, *arguments):
 @pytest.mark.parametrize("part", ["output", "mean", "variance"])
 @pytest.mark.parametrize("train", [False, True])
 def test_batch_normalisation_by_definition_is_tensorflows_own(tf, train, part):
-    from fwbench.frameworks.tensorflow.layers import defined_batch_norm, fused_batch_norm
+    from fwbench.ext.tensorflow.layers import defined_batch_norm, fused_batch_norm
 
     before = normal(3, seed=2).astype(np.float32), np.array([0.5, 1, 2], np.float32)
     arguments = [normal(*shape).astype(np.float32) for shape in ((4, 5, 6, 3), (3,), (3,))]
@@ -64,7 +65,7 @@ def test_batch_normalisation_by_definition_is_tensorflows_own(tf, train, part):
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("kernel", [3, 5])
 def test_a_depthwise_convolution_as_shifted_products_is_tensorflows_own(tf, kernel, stride, size):
-    from fwbench.frameworks.tensorflow import convolutions
+    from fwbench.ext.tensorflow import convolutions
 
     pad = (kernel - 1) // 2
     pads = ((pad, pad), (pad, pad))
@@ -82,7 +83,7 @@ def test_a_depthwise_convolution_as_shifted_products_is_tensorflows_own(tf, kern
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_1x1_convolution_as_a_matrix_product_is_tensorflows_own(tf, stride):
-    from fwbench.frameworks.tensorflow import convolutions
+    from fwbench.ext.tensorflow import convolutions
 
     arguments = normal(2, 5, 6, 3), normal(1, 1, 3, 4)
 
@@ -114,10 +115,10 @@ def test_the_forms_are_those_of_xla_on_a_cpu_alone(tf):
 @pytest.mark.slow
 def test_rematerialisation_computes_every_block_again_and_changes_no_result(tf):
     """Running statistics above all: a block that runs twice must count its batch once, and in training mode."""
-    from fwbench.ext.proofs.tensorflow import TensorFlowSide
-    from fwbench.frameworks.tensorflow.rematerialise import rematerialise
+    from fwbench.ext.tensorflow.parity import TensorFlowSide
+    from fwbench.ext.tensorflow.rematerialise import rematerialise
 
-    case = Case(CATALOG["mobilenet_v3_small"], "train", axes=(("image_size", 32),), batch_size=4)
+    case = Case(complete(CATALOG["mobilenet_v3_small"]), "train", axes=(("image_size", 32),), batch_size=4)
     kept, again = TensorFlowSide(case), TensorFlowSide(case)
     rematerialise(again.network)
     for quantity in ("gradients", "statistics", "output"):
@@ -130,7 +131,7 @@ def test_rematerialisation_computes_every_block_again_and_changes_no_result(tf):
 @pytest.fixture(params=[False, True], ids=["graph", "xla"])
 def told(request, tf):
     """Makes the fingerprint of a function of two matrices, by TensorFlow's graph or by what XLA makes of it."""
-    from fwbench.frameworks.tensorflow.program import CPU, Traced
+    from fwbench.ext.tensorflow.program import CPU, Traced
 
     class Program(Traced):
         def __init__(self, function):
@@ -212,7 +213,7 @@ def test_what_a_training_step_changes_in_place_is_told(tf):
 
 
 def test_a_seed_of_any_size_and_any_rank_is_an_int32_of_its_own(tf):
-    from fwbench.frameworks.tensorflow.training import seed_of
+    from fwbench.ext.tensorflow.training import seed_of
 
     assert [seed_of(5, rank) for rank in (0, 1, 127)] == [5, 5 ^ 1 << 24, 5 ^ 127 << 24]
     ranks = [seed_of(0, rank) for rank in range(1000)]

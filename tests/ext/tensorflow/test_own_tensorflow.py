@@ -1,5 +1,7 @@
 """Networks of a user's own in TensorFlow: built, fed, trained, and their weights carried over."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -44,7 +46,7 @@ def called(program, steps=1):
 
 @pytest.fixture(autouse=True)
 def beside(monkeypatch):
-    monkeypatch.syspath_prepend("tests/training")
+    monkeypatch.syspath_prepend(Path(__file__).parent)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -154,8 +156,8 @@ def test_what_is_wrong_is_told_in_one_sentence(path, fields, sentence):
 
 def test_a_function_maps_weights():
     """As regular expressions do, where layouts differ too; and it may join variables."""
-    from fwbench.frameworks.tensorflow import imported  # noqa: F401
-    from fwbench.frameworks.tensorflow.networks import Network
+    from fwbench.ext.tensorflow import imported  # noqa: F401
+    from fwbench.ext.tensorflow.networks import Network
 
     given = {"inputs": fwbench.normal(6), "torch": "elsewhere:Net"}
     with pytest.raises(ModelError, match="'own_tensorflow:nothing' leaves out "):

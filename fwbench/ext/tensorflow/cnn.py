@@ -1,7 +1,7 @@
 """The small CNN of the three-framework study, as docs/models.md defines it."""
 
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.layers import Conv, Linear, Model, Tensor, global_average_pool, max_pool
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.layers import Conv, Linear, Model, Tensor, global_average_pool, max_pool
 
 
 class CNN(Model):

@@ -286,7 +286,7 @@ def _paths(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _own(name: str) -> tuple[Any, ...]:
     """A class of fwbench's layers, in a tuple; empty if nothing has imported these layers, which need TensorFlow."""
-    layers = sys.modules.get("fwbench.frameworks.tensorflow.layers")
+    layers = sys.modules.get("fwbench.ext.tensorflow.layers")
     return (getattr(layers, name),) if layers else ()
 
 

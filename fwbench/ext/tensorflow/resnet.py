@@ -1,7 +1,7 @@
 """ResNet-50 v1.5 (He et al., arXiv:1512.03385; stride in the 3x3 convolution, as torchvision has it)."""
 
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.layers import (
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.layers import (
     BatchNorm,
     Conv,
     Layer,

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from fwbench.frameworks.tensorflow.layers import BatchNorm
+from fwbench.ext.tensorflow.layers import BatchNorm
 
 
 def sequential():

@@ -7,14 +7,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from fwbench.ext.tensorflow import convolutions
+from fwbench.ext.tensorflow.fingerprint import described
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.networks import Network
+from fwbench.ext.tensorflow.parallel import Replicas
+from fwbench.ext.tensorflow.profile import recorded
+from fwbench.ext.tensorflow.rematerialise import rematerialise
 from fwbench.frameworks.contract import CompileTimes, Program
-from fwbench.frameworks.tensorflow import convolutions
-from fwbench.frameworks.tensorflow.fingerprint import described
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.networks import Network
-from fwbench.frameworks.tensorflow.parallel import Replicas
-from fwbench.frameworks.tensorflow.profile import recorded
-from fwbench.frameworks.tensorflow.rematerialise import rematerialise
 from fwbench.models import Model
 from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights

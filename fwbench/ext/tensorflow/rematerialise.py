@@ -1,11 +1,11 @@
 """Activation checkpointing (remat) in TensorFlow: the backward pass computes a block's activations again."""
 
-from fwbench.frameworks.tensorflow.efficientnet import MBConv
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.mobilenet_v3 import InvertedResidual
-from fwbench.frameworks.tensorflow.networks import Network
-from fwbench.frameworks.tensorflow.resnet import Bottleneck
-from fwbench.frameworks.tensorflow.vit import EncoderBlock
+from fwbench.ext.tensorflow.efficientnet import MBConv
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.mobilenet_v3 import InvertedResidual
+from fwbench.ext.tensorflow.networks import Network
+from fwbench.ext.tensorflow.resnet import Bottleneck
+from fwbench.ext.tensorflow.vit import EncoderBlock
 from fwbench.models.importing import ModelError
 
 BLOCKS = (Bottleneck, EncoderBlock, InvertedResidual, MBConv)

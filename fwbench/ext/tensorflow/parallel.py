@@ -11,8 +11,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fwbench.ext.tensorflow.imported import tf
 from fwbench.frameworks.contract import Ranks
-from fwbench.frameworks.tensorflow.imported import tf
 
 _CONFIGURATION = "TF_CONFIG"
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
+from fwbench.ext.tensorflow.imported import tf
+from fwbench.ext.tensorflow.layers import Tensor, training
+from fwbench.ext.tensorflow.optimizers import Adam, Sgd, cosine
+from fwbench.ext.tensorflow.parallel import Replicas
+from fwbench.ext.tensorflow.program import Traced
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
 from fwbench.frameworks.losses import Loss, loss_of
-from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.layers import Tensor, training
-from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd, cosine
-from fwbench.frameworks.tensorflow.parallel import Replicas
-from fwbench.frameworks.tensorflow.program import Traced
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, learning_rate, step_targets
 from fwbench.models import Model
 from fwbench.models.weights import Weights

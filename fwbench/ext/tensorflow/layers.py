@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from fwbench.frameworks.tensorflow.convolutions import convolution
-from fwbench.frameworks.tensorflow.imported import keras, tf
+from fwbench.ext.tensorflow.convolutions import convolution
+from fwbench.ext.tensorflow.imported import keras, tf
 
 Tensor = Any  # TensorFlow has no types that a checker could read
 Activation = Callable[[Tensor], Tensor]

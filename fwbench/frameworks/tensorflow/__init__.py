@@ -1,1 +1,0 @@
-"""TensorFlow: the networks in Keras 3, called through `tf.function`."""
