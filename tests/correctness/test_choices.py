@@ -10,8 +10,8 @@ from fwbench.ext.proofs.choices.proof import _Asked, prove
 from fwbench.ext.proofs.choices.torch import taken
 from fwbench.ext.proofs.errors import NotTheSame
 from fwbench.ext.proofs.jax import JaxSide
-from fwbench.ext.proofs.proof import Proof
 from fwbench.ext.proofs.torch import TorchSide
+from tests.correctness.proofs import WithoutSteps
 
 TORCH = """
 import torch
@@ -109,13 +109,18 @@ WRONG_NORM = ("self.up(x +", "self.up(x / jnp.sqrt((x * x).sum(-1, keepdims=True
 
 
 @pytest.fixture
-def no_sweeps(monkeypatch):
-    """Ranges and sizes are not swept, which compiles further programs; `test_sweeps.py` is about them."""
-    for method in ("sweep", "size"):
-        monkeypatch.setattr(_Asked, method, lambda *_: None)
+def no_sweep(monkeypatch):
+    """Ranges are not swept, which compiles further programs; `test_sweeps.py` is about them."""
+    monkeypatch.setattr(_Asked, "sweep", lambda *_: None)
 
 
-pytestmark = pytest.mark.usefixtures("no_sweeps")
+@pytest.fixture
+def no_sizes(monkeypatch):
+    """Nor are sizes tried."""
+    monkeypatch.setattr(_Asked, "size", lambda *_: None)
+
+
+pytestmark = pytest.mark.usefixtures("no_sweep", "no_sizes")
 
 
 @pytest.fixture
@@ -260,7 +265,7 @@ IN_TRAINING = (HEAD, "return self.head(x.clamp(-3, 3) if self.training else x)")
 
 def test_training_that_differs_at_another_point_than_the_main_one_is_compared_there(model):
     wrong = model([IN_TRAINING])
-    trained = Proof(wrong, "jax", "train")
+    trained = WithoutSteps(wrong, "jax", "train")
     assert trained.worst("output").error < 1e-12
     with pytest.raises(NotTheSame, match=r"\(train\): the difference in gradients .* at perturbed weights"):
         prove(wrong, "jax", {})

@@ -8,15 +8,15 @@ from fwbench.ext.proofs.errors import NotTheSame
 from fwbench.ext.proofs.proof import Proof
 from fwbench.models import ModelError
 from tests.correctness.drawing import PAIRS, WAYS
-from tests.correctness.proofs import first_of_each
+from tests.correctness.proofs import WithoutSteps, first_of_each
 
 MODULE = "tests.correctness.drawing"
 
 
-def pair(way, other):
+def pair(way, other, kind=WithoutSteps):
     networks = {"torch": f"{MODULE}:torch_{list(WAYS).index(way)}", "jax": f"{MODULE}:jax_{PAIRS.index((way, other))}"}
     model = fwbench.Model(f"pair_{PAIRS.index((way, other))}", inputs=fwbench.normal(6), **networks)
-    return Proof(model, "jax", "train")
+    return kind(model, "jax", "train")
 
 
 def agree(proof):
@@ -37,7 +37,7 @@ def test_images_are_masked_alike_in_both_layouts():
 
 def test_all_results_are_compared_with_the_same_numbers():
     # A checkpoint in PyTorch and one in JAX draw again for the gradients.
-    proof = pair("loop", "scan")
+    proof = pair("loop", "scan", Proof)
     assert {quantity: proof.worst(quantity).ratio <= 1 for quantity in proof.quantities} == dict.fromkeys(
         ("output", "loss", "gradients", "sgd", "adam"), True
     )

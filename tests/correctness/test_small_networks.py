@@ -143,7 +143,9 @@ def test_gradients_are_held_to_their_own_length():
     assert errors["large"] == 0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.slow if seed >= 5 else ()) for seed in range(20)]
+)
 def test_rates_are_told_apart(seed):
     rng = np.random.default_rng(seed)
 
