@@ -8,10 +8,13 @@ from importlib.metadata import entry_points
 
 import pytest
 
+from fwbench.frameworks import precision
 from fwbench.machine import machine
+from fwbench.meters import memory
 from fwbench.record import lanes
 from fwbench.suite.profiles import PROFILES
-from tests.unit import nvml
+from fwbench.worker.process import facts
+from tests.unit import fakes, nvml
 from tests.unit.fakes import FakeClock
 
 
@@ -24,6 +27,16 @@ def imported():
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_waiting():
+    """Measurements of fakes in this process compute the probe's products once, and wait for no framework's thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precision, "reference", fakes.products)
+        patch.setattr(facts, "operands", fakes.operands)
+        patch.setattr(memory, "_GIVEN_BACK", 0.0)
+        yield
 
 
 # Packages with lanes that the environment has, as `make test` installs those of lanes/.

@@ -346,7 +346,9 @@ def ends(contest):
 
 
 @pytest.mark.parametrize("wild", [pytest.param(0.0, marks=pytest.mark.slow), 0.125])
-@pytest.mark.parametrize(("scatter", "spread"), [(0.005, 0.0), (0.015, 0.5), (0.05, 0.5)])
+@pytest.mark.parametrize(
+    ("scatter", "spread"), [pytest.param(0.005, 0.0, marks=pytest.mark.slow), (0.015, 0.5), (0.05, 0.5)]
+)
 def test_at_most_one_in_100_intervals_misses_the_truth(scatter, spread, wild):
     """Of 280, 2.8 would; 10 or more by chance less than once in 1000 times."""
     found = [contest for seed in range(20) for contest in rounds_of_a_run(scatter, spread, wild, seed)]

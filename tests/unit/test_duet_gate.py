@@ -115,8 +115,7 @@ def project(pytester, monkeypatch):
 
 @pytest.fixture
 def with_fwbench(project):
-    """A repository with a suite and fwbench itself, which its revision `before` has not yet."""
-    git(project.path, "tag", "before")
+    """A repository with a suite and fwbench itself."""
     shutil.copytree(PACKAGE, project.path / "fwbench")
     (project.path / ".gitignore").write_text("__pycache__\n")
     # None of the tests within fwbench.
@@ -368,23 +367,29 @@ def on_the_second(mark):
     return benchmarks("mlp", "torch", marks={2: f"pytest.mark.{mark}"})
 
 
-@pytest.mark.parametrize(
-    ("marker", "arguments", "outcome", "measured"),
-    [
-        ("skip", (), "skipped", False),
-        ("skipif(True, reason='known')", (), "skipped", False),
-        ("xfail(run=False)", (), "xfailed", False),
-        ("xfail(condition=True, reason='known', run=False)", (), "xfailed", False),
-        ("skipif(False, reason='known')", (), "failed", True),
-        ("skipif('False', reason='known')", (), "failed", True),
-        ("xfail(False, reason='known', run=False)", (), "failed", True),
-        ("xfail(run=False)", ("--runxfail",), "failed", True),
+# By the outcome of a test that regresses: what it is marked with.
+MARKED = {
+    "skipped": ["skip", "skipif(True, reason='known')"],
+    "xfailed": ["xfail(run=False)", "xfail(condition=True, reason='known', run=False)"],
+    "failed": [
+        "skipif(False, reason='known')",
+        "skipif('False', reason='known')",
+        "xfail(False, reason='known', run=False)",
     ],
-)
-def test_a_test_is_measured_if_it_runs(run, project, given, marker, arguments, outcome, measured):
-    project.makepyfile(test_suite=on_the_second(marker))
-    ended(run({2: "regressed"}, *arguments), measured, passed=2, **{outcome: 1})
-    assert [[*asked] for asked in given.asked] == [[1, 2, 3] if measured else [1, 3]]
+}
+
+
+def test_a_test_is_measured_if_it_runs(run, project, given):
+    marks = dict(enumerate((f"pytest.mark.{mark}" for of in MARKED.values() for mark in of), 2))
+    project.makepyfile(test_suite=benchmarks("mlp", "torch", sizes=range(1, 9), marks=marks))
+    ended(run(dict.fromkeys(marks, "regressed")), 1, passed=1, **{outcome: len(of) for outcome, of in MARKED.items()})
+    assert [[*asked] for asked in given.asked] == [[1, 6, 7, 8]]
+
+
+def test_a_test_that_was_not_to_run_is_measured_where_xfail_is_switched_off(run, project, given):
+    project.makepyfile(test_suite=on_the_second("xfail(run=False)"))
+    ended(run({2: "regressed"}, "--runxfail"), 1, passed=2, failed=1)
+    assert [[*asked] for asked in given.asked] == [[1, 2, 3]]
 
 
 def test_a_test_that_skips_itself_is_not_judged(run, project):
@@ -541,13 +546,6 @@ def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, proj
 def test_bad_input_is_one_sentence_and_exit_4(project, given, arguments, sentence):
     refused(in_process(project, "--fwbench-against=HEAD", *arguments), sentence)
     assert not given.asked
-
-
-def test_a_revision_without_the_fwbench_that_is_part_of_its_repository_is_refused(with_fwbench):
-    refused(
-        in_own_process(with_fwbench, "--fwbench-against=before"),
-        "*'before': *that revision of * has none in fwbench: give a later one.",
-    )
 
 
 def test_a_real_duet_with_a_revision(without_gpu, with_fwbench):

@@ -612,7 +612,7 @@ FAST = (
     ("number", "told"),
     [
         (signal.SIGINT, "KeyboardInterrupt"),
-        (signal.SIGTERM, "Ended: ended by SIGTERM"),
+        pytest.param(signal.SIGTERM, "Ended: ended by SIGTERM", marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, "Ended: ended by SIGHUP", marks=pytest.mark.slow),
     ],
 )

@@ -31,17 +31,9 @@ class Net:
         return self.layer(x)
 """
 SLOWER = NET.replace("return self.layer(x)", "return self.layer(self.layer(x))")
-SUITE = """
-import fwbench
-
-
-@fwbench.benchmark(fwbench.Model("net", plain="mine.net:Net", inputs=fwbench.normal(64)), lanes=["plain"])
-def test_net(fwbench_measure):
-    fwbench_measure()
-
-
-@fwbench.benchmark(fwbench.Model("old", plain="mine.old:Net", inputs=fwbench.normal(64)), lanes=["plain"])
-def test_old(fwbench_measure):
+BENCHMARK = """
+@fwbench.benchmark(fwbench.Model("NAME", plain="mine.NAME:Net", inputs=fwbench.normal(64)), lanes=["plain"])
+def test_NAME(fwbench_measure):
     fwbench_measure()
 """
 UNCHANGED = "plain-old-inference-b1 *latency *unchanged"
@@ -72,7 +64,7 @@ class Repository:
         self.path = pytester.path / "repository"
         self.source = self.path / source
         self.write("tests/conftest.py", 'pytest_plugins = ["fwbench.plugin"]\n')
-        self.write("tests/test_net.py", SUITE)
+        self.benchmarks("net", "old")
         self.write("pytest.ini", "[pytest]\n")
         self.write(".gitignore", "__pycache__\n.benchmarks\n.venv\n")
         self.module("old", NET)
@@ -82,6 +74,10 @@ class Repository:
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+    def benchmarks(self, *names):
+        text = "".join(BENCHMARK.replace("NAME", name) for name in names)
+        self.write("tests/test_net.py", f"import fwbench\n{text}")
 
     def module(self, name, text):
         self.write(self.source / "mine" / "__init__.py", "")
@@ -119,45 +115,29 @@ def make(pytester, monkeypatch, equal):
 def test_each_side_has_its_own_revisions_modules(make):
     """What is not committed counts as head's."""
     repository = make()
+    repository.benchmarks("net", "old", "new", "gone", "lost")
     repository.module("net", NET)
+    repository.module("gone", NET)
     commit(repository.path)
     repository.module("net", SLOWER)
-    result = repository.says(0, "working tree at * with uncommitted changes, against HEAD (*", CHANGED, UNCHANGED)
+    repository.module("new", NET)
+    (repository.path / "mine" / "gone.py").unlink()
+    result = repository.says(1, "working tree at * with uncommitted changes, against HEAD (*")
+    result.stdout.fnmatch_lines_random(
+        [
+            CHANGED,
+            UNCHANGED,
+            "plain-new-inference-b1: new: HEAD (*) cannot build it: there is no module 'mine.new', *",
+            "plain-gone-inference-b1: missing: working tree * cannot run it: there is no module 'mine.gone', *",
+            # No reason to skip.
+            "plain-lost-inference-b1: failed: there is no module 'mine.lost', *",
+            "5 benchmarks: 1 failed, 1 missing, 1 new, 2 unchanged; *",
+        ]
+    )
+    result.assert_outcomes(passed=3, failed=2)
     result.stdout.no_fnmatch_line("plain-old-*changed program*")
     commit(repository.path)
     repository.against("HEAD~1", "-k", "plain-net").stdout.fnmatch_lines([CHANGED])
-
-
-@pytest.mark.slow
-def test_a_module_that_the_revision_has_not_is_new(make):
-    repository = make()
-    commit(repository.path)
-    repository.module("net", NET)
-    repository.says(
-        0,
-        UNCHANGED,
-        "plain-net-inference-b1: new: HEAD (*) cannot build it: there is no module 'mine.net', *",
-        "2 benchmarks: 1 new, 1 unchanged; *",
-    )
-
-
-def test_a_module_that_is_gone_is_missing(make):
-    repository = make()
-    repository.module("net", NET)
-    commit(repository.path)
-    (repository.path / "mine" / "net.py").unlink()
-    repository.says(
-        1,
-        "plain-net-inference-b1: missing: working tree * cannot run it: there is no module 'mine.net', *",
-        "2 benchmarks: 1 missing, 1 unchanged; *",
-    )
-
-
-def test_a_module_that_neither_side_has_is_no_reason_to_skip(make):
-    repository = make()
-    commit(repository.path)
-    result = repository.says(1, "plain-net-inference-b1: failed: there is no module 'mine.net', *")
-    result.assert_outcomes(passed=1, failed=1)
 
 
 def test_a_project_in_a_folder_of_the_repository(make):

@@ -92,30 +92,32 @@ def test_a_study_leaves_a_users_tests_out(own):
     assert collected(own, "--fwbench-study=simple-cnn") == []
 
 
-@pytest.mark.parametrize(
-    ("decorator", "sentence"),
-    [
-        ('fwbench.benchmark(mine, lanes=["nop"])', "unknown lane 'nop': the nearest is 'noop'"),
-        ('fwbench.benchmark(mine, modes=["infer"])', "unknown mode 'infer': the nearest is 'inference'"),
-        ('fwbench.benchmark("resnet51")', "unknown model 'resnet51': the nearest is 'resnet50'"),
-        ("fwbench.benchmark(3)", "3 is no model: give an fwbench.Model, or the name of one of the suite's"),
-        (
-            'fwbench.benchmark(fwbench.Model("x", inputs=fwbench.normal(3), torhc="mine:Net"))',
-            "unknown framework 'torhc' of the model 'x': the nearest is 'torch'",
-        ),
-        (
-            'fwbench.benchmark(mine, fwbench.Model("mine", inputs=fwbench.normal(3), noop="x:y"))',
-            "two different models are called 'mine'*rename one of them",
-        ),
-        ("fwbench.proof(mine)", "mine has a network in noop alone, so there is nothing to prove"),
-    ],
-)
-def test_a_fault_is_one_sentence_and_costs_its_own_test_alone(own, decorator, sentence):
-    fixture = "fwbench_prove" if "parity" in decorator else "fwbench_measure"
-    own.makepyfile(test_suite=f"{OWN}\n    @{decorator}\n    def test_wrong({fixture}):\n        {fixture}()\n")
+# By the decorator of a test, what is said of it.
+WRONG = {
+    'fwbench.benchmark(mine, lanes=["nop"])': "unknown lane 'nop': the nearest is 'noop'",
+    'fwbench.benchmark(mine, modes=["infer"])': "unknown mode 'infer': the nearest is 'inference'",
+    'fwbench.benchmark("resnet51")': "unknown model 'resnet51': the nearest is 'resnet50'",
+    "fwbench.benchmark(3)": "3 is no model: give an fwbench.Model, or the name of one of the suite's",
+    'fwbench.benchmark(fwbench.Model("x", inputs=fwbench.normal(3), torhc="mine:Net"))': (
+        "unknown framework 'torhc' of the model 'x': the nearest is 'torch'"
+    ),
+    'fwbench.benchmark(mine, fwbench.Model("mine", inputs=fwbench.normal(3), noop="x:y"))': (
+        "two different models are called 'mine'*rename one of them"
+    ),
+    "fwbench.proof(mine)": "mine has a network in noop alone, so there is nothing to prove",
+}
+
+
+def test_a_fault_is_one_sentence_and_costs_its_own_test_alone(own):
+    tests = [
+        f"    @{decorator}\n    def test_wrong_{number}(fwbench_measure):\n        fwbench_measure()\n"
+        for number, decorator in enumerate(WRONG)
+    ]
+    own.makepyfile(test_suite="\n".join([OWN, *tests]))
     result = run(own, "--benchmark-disable", "-k", "wrong or (other and inference and b1)", "-rEf")
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines([f"test_suite.py::test_wrong: {sentence}"])
+    result.assert_outcomes(passed=1, errors=len(WRONG))
+    told = [f"test_suite.py::test_wrong_{number}: {sentence}" for number, sentence in enumerate(WRONG.values())]
+    result.stdout.fnmatch_lines_random(told)
     assert "Traceback" not in result.stdout.str()
 
 

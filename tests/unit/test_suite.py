@@ -151,7 +151,8 @@ def test_a_study_is_measured_without_the_lanes_that_are_not_here(chosen, monkeyp
 @pytest.mark.parametrize("study", [name for name in STUDIES if name != "simple-cnn"])
 def test_the_studies_of_two_frameworks_take_tensorflow_on_request(chosen, study):
     def lanes(*options):
-        return {w.lane for mode in MODES for w in chosen(f"--fwbench-study={study}", *options).workloads(mode, CATALOG)}
+        selection = chosen(f"--fwbench-study={study}", *options)
+        return {workload.lane for mode in MODES for workload in selection.workloads(mode, CATALOG)}
 
     asked = {"torch", "tensorflow", "tensorflow-xla"}
     assert not lanes() & {"tensorflow", "tensorflow-xla"}

@@ -1,12 +1,14 @@
 """`fwbench prove` and what it is made of, with a fake in the place of the process that proves."""
 
+import functools
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 import fwbench
-from fwbench.commands import cli
+from fwbench.commands import cli, collecting
 from fwbench.errors import UserError
 from fwbench.ext.proofs import client as proving
 from fwbench.ext.proofs import command
@@ -37,17 +39,32 @@ TESTS = """
 """
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of a project by its tests, which are collected once: that takes a process of a second."""
+    collect = collecting._collection
+    once = functools.cache(lambda folder, settings, *asked: collect(*asked))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            collecting,
+            "_collection",
+            lambda arguments, unknown: once(Path.cwd(), Path("pytest.ini").read_text(), tuple(arguments), unknown),
+        )
+        yield functools.cache(lambda tests: tmp_path_factory.mktemp("project"))
+
+
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    """A project with tests, in whose folder we are; writes another file of tests."""
-    monkeypatch.chdir(tmp_path)
-    # The command collects the tests in a process of its own.
-    addopts = " ".join(("-p", "fwbench.plugin", *ALONE))
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = src\naddopts = {addopts}\n")
+def project(folders, monkeypatch):
+    """Writes a project's file of tests, and goes to its folder."""
 
     def write(tests=TESTS):
-        (tmp_path / "test_mine.py").write_text(textwrap.dedent(tests))
-        return tmp_path
+        folder = folders(tests)
+        monkeypatch.chdir(folder)
+        # The command collects the tests in a process of its own.
+        addopts = " ".join(("-p", "fwbench.plugin", *ALONE))
+        (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = src\naddopts = {addopts}\n")
+        (folder / "test_mine.py").write_text(textwrap.dedent(tests))
+        return folder
 
     return write
 
@@ -196,10 +213,11 @@ def test_a_framework_is_proved_by_the_interpreter_that_pytests_settings_or_the_c
     for name in ("settings", "option"):
         (tmp_path / name).symlink_to(sys.executable)
     root = project()
-    (root / "pytest.ini").write_text((root / "pytest.ini").read_text() + f" --fwbench-python jax={root}/settings\n")
+    with (root / "pytest.ini").open("a") as settings:
+        settings.write(f" --fwbench-python jax={tmp_path}/settings\n")
     assert cli.main(["prove", "pair"]) == 0
-    assert cli.main(["prove", "pair", "mlp", "--python", f"jax={root}/option"]) == 0
-    assert passed == [{"jax": f"{root}/settings"}, *[{"jax": f"{root}/option"}] * 2]
+    assert cli.main(["prove", "pair", "mlp", "--python", f"jax={tmp_path}/option"]) == 0
+    assert passed == [{"jax": f"{tmp_path}/settings"}, *[{"jax": f"{tmp_path}/option"}] * 2]
 
 
 def test_a_mark_without_models_means_the_suites_own(project, proofs):

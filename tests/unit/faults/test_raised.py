@@ -92,19 +92,17 @@ def test_a_true_sigint_to_a_worker_is_told_as_that(workers, fault):
     fault(KIND, "SIGINT is sent to a worker", failure.message)
 
 
-@pytest.fixture(scope="module")
-def both(project):
-    """The sides of a duet."""
-    with sides(sys.executable, project, {}) as found:
-        yield found
-
-
-@pytest.mark.parametrize("when", WHEN)
-@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit: 0"])
-def test_the_sides_of_a_duet_tell_it_too(project, both, fault, raised, when):
-    workload = Workload(LANE.name, RAISING[raised, when])
-    failure = Pairs(*both, project.models, machine(), "cpu", 60.0, seed=0).play([workload])[workload].failure
-    fault(KIND, f"{raised} in a duet, when {when}", told(failure, raised))
+def test_the_sides_of_a_duet_tell_it_too(project, fault):
+    """Each pair after the others, with the same servers."""
+    asked = {
+        (raised, when): Workload(LANE.name, RAISING[raised, when])
+        for raised in ("KeyboardInterrupt", "SystemExit: 0")
+        for when in WHEN
+    }
+    with sides(sys.executable, project, {}) as both:
+        found = Pairs(*both, project.models, machine(), "cpu", 60.0, seed=0).play([*asked.values()])
+    for (raised, when), workload in asked.items():
+        fault(KIND, f"{raised} in a duet, when {when}", told(found[workload].failure, raised))
 
 
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(0)", "GeneratorExit", "SystemExit('bye')"])

@@ -13,7 +13,7 @@ from fwbench.worker.client import scratch
 from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.scratch import Scratch
 from tests.unit.shared import ALONE, finish
-from tests.unit.suites import FAST, run
+from tests.unit.suites import FAST, in_process
 from tests.unit.suites import suite as noops
 
 ROOM = "no room for temporary files"
@@ -113,12 +113,13 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(tmp_path, monkeypatch, fau
     fault(ROOM, f"TMPDIR {kind}", told(str(refused.value)))
 
 
-def test_a_folder_that_is_gone_is_one_sentence_for_the_run(noops, fault):
+def test_a_folder_that_is_gone_is_one_sentence_for_the_run(noops, monkeypatch, fault):
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.gettempdir())
     # Later than pytest's own.
     gone = str(noops.path / "tmp")
     hook = f"import tempfile\n\ndef pytest_runtest_setup(item):\n    tempfile.tempdir = {gone!r}\n"
     noops.makeconftest(f'pytest_plugins = ["fwbench.plugin"]\n{hook}')
-    done = run(noops, "--benchmark-only", *FAST)
+    done = in_process(noops, "--benchmark-only", *FAST)
     assert done.ret == 2
     output = "\n".join(done.outlines)
     assert not re.search(r"^(FAILED|ERROR)", output, re.MULTILINE)

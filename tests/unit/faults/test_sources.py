@@ -1,5 +1,6 @@
 """Files of the project that are edited while they are measured: the record is of one text, or void."""
 
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -21,7 +22,7 @@ from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.process.witness import Witness
 from fwbench.worker.ranks.together import combined
 from fwbench.worker.texts import Texts
-from fwbench.worker.turns.lanes import Lanes
+from fwbench.worker.turns.lanes import AMOUNTS, Lanes
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import Side
 from tests.unit.faults.projects import PART, SLOWER, mine
@@ -167,8 +168,9 @@ pytest_plugins = ["fwbench.plugin"]
 
 
 @pytest.fixture
-def here(mine, tmp_path):
-    """A network in turns, alone."""
+def here(mine, tmp_path, monkeypatch):
+    """A network in turns, alone, and of so few that a round is short."""
+    monkeypatch.setitem(AMOUNTS, "cpu", dataclasses.replace(AMOUNTS["cpu"], seconds=0.1))
     model = fwbench.Model("mine", plain="net:Net", inputs=fwbench.normal(2))
     side = Side("here", "this run", PACKAGE, tmp_path / "caches", mine.path, [mine.path])
     workload = Workload("", "mine")

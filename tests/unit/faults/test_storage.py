@@ -108,7 +108,7 @@ def test_a_real_run_whose_storage_is_deleted_between_two_benchmarks_can_be_resum
 def test_the_current_directory_may_change(noops, fault):
     """It is no loss."""
     noops.makepyfile(test_suite=benchmarks(first="import os; os.makedirs('below', exist_ok=True); os.chdir('below')"))
-    result = run(noops, *ONLY)
+    result = in_this_process(noops, *ONLY)
     assert result.ret == 0
     assert "was removed or changed" not in result.stdout.str()
     assert len(read(newest(noops.path / ".benchmarks" / "journal")).measurements) == 3

@@ -27,13 +27,13 @@ from fwbench.worker.client import server as client_server
 from fwbench.worker.client import workers as workers_module
 from fwbench.worker.client.starting import PACKAGE, command, environment
 from fwbench.worker.client.workers import Workers
-from fwbench.worker.process import server
+from fwbench.worker.process import building, server
 from fwbench.worker.process.server import serve
 from fwbench.worker.ranks.star import JOB
 from tests.tensorflow import needs_tensorflow
 from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import gone, grandchildren
-from tests.unit.shared import finish
+from tests.unit.shared import UNTIMED, finish
 
 EMPTY = Workload("noop", "noop")
 FIXED = Workload("noop", "noop", mode="fixed")
@@ -55,6 +55,12 @@ def own_workers():
     """Whose server has not started yet, so that it starts under the test's own environment."""
     with contextlib.closing(Workers(machine(), "cpu", {}, NO_PROJECT)) as workers:
         yield workers
+
+
+@pytest.fixture
+def protocol():
+    """No test here is about what is timed."""
+    return UNTIMED
 
 
 @pytest.fixture
@@ -499,6 +505,7 @@ workers.close()
 """
 COMPARED_BY = """
 fixed = Workload("noop", "noop", mode="fixed")
+Pairs.amounts = dataclasses.replace(Pairs.amounts, placings=1)
 with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
     pair = Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play([fixed])[fixed]
 """
@@ -636,7 +643,8 @@ def test_the_allocators_settings_reach_the_worker_and_its_record(untuned, own_wo
 
 
 @pytest.mark.parametrize(("name", "value"), [("MALLOC_ARENA_MAX", "2"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=2")])
-def test_a_users_allocator_settings_win_and_are_on_the_record(untuned, own_workers, protocol, monkeypatch, name, value):
+def test_a_users_allocator_settings_win_and_are_on_the_record(untuned, monkeypatch, name, value):
+    variables = environment({name: value}, 1, "cpu", LANES["noop"])
+    assert {name: value for name, value in variables.items() if name.startswith(_ALLOCATOR)} == {name: value}
     monkeypatch.setenv(name, value)
-    settings = own_workers.measure(EMPTY, protocol, ignore).settings
-    assert {name: value for name, value in settings.items() if name.startswith(_ALLOCATOR)} == {name: value}
+    assert building.environment(LANES["noop"])[name] == value

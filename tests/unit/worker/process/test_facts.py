@@ -60,12 +60,18 @@ class Lane(FakeFramework):
         return super().probe(workload, operands)
 
 
+def zeros(*shape):
+    """An array that takes no memory."""
+    return np.broadcast_to(np.float32(0), shape)
+
+
 @pytest.fixture
 def bench(monkeypatch, clock, protocol, tmp_path):
     """Measure a lane's program in a process of its own, with the facts of earlier ones."""
     monkeypatch.setattr(facts, "WORTH", 0.0)
     # The largest would take a gigabyte.
-    monkeypatch.setattr(meter, "matrices", lambda side: (np.broadcast_to(np.float32(0), (side, side)),) * 2)
+    monkeypatch.setattr(meter, "matrices", lambda side: (zeros(side, side),) * 2)
+    monkeypatch.setattr(meter, "images_and_kernel", lambda images: (zeros(images, 28, 28, 256), zeros(256, 256, 3, 3)))
     monkeypatch.setattr(Job, "counter", lambda job: job.program_.counter())
     monkeypatch.setattr("fwbench.meters.energy.time", clock)
 

@@ -8,12 +8,10 @@ import time
 import pytest
 
 from fwbench.errors import Absent
-from fwbench.meters import memory
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric
 from fwbench.record.spans import Span
-from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.starting import SERVER, command, configuration, environment
@@ -21,6 +19,7 @@ from fwbench.worker.process import player as players
 from fwbench.worker.process.witness import Witness
 from fwbench.worker.protocol import VERSION
 from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
+from tests.unit.shared import UNTIMED
 
 NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
 MODEL = CATALOG["noop"].to_json()
@@ -141,7 +140,6 @@ def test_planted_work_is_not_part_of_the_time_it_is_a_share_of(clock, monkeypatc
 @pytest.mark.parametrize(("build", "told"), [(100.0, None), (40.0, 50.0)])
 def test_a_peak_from_before_the_step_is_left_out(clock, monkeypatch, build, told):
     """JAX's allocator cannot forget what the build took."""
-    monkeypatch.setattr(memory, "_GIVEN_BACK", 0.0)
     program = FakeProgram(clock)
     program.memory_in_use = lambda: Metric(10.0, "an allocator")
     program.peak_memory = lambda: Metric(max(build, 50.0 * (program.calls > 0)), "an allocator")
@@ -201,7 +199,7 @@ def test_a_server_takes_jobs_of_both_kinds(server):
     """One is measured alone, and the next takes turns."""
     alone = {
         **{"workload": NOOP, "model": MODEL, "path": [], "root": "/elsewhere", "proofs": "/elsewhere", "user": {}},
-        **{"protocol": PROFILES["quick"].to_json(), "patience": 0.0},
+        **{"protocol": UNTIMED.to_json(), "patience": 0.0},
     }
     for _ in range(2):
         assert ask(server, alone)["started"]

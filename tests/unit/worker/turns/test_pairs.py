@@ -277,8 +277,9 @@ def test_a_revision_that_speaks_another_protocol_is_one_sentence(tmp_path, of):
 
 
 @linux
-def test_a_revision_that_speaks_the_protocol_may_do_all_else_in_its_own_way(tmp_path):
+def test_a_revision_that_speaks_the_protocol_may_do_all_else_in_its_own_way(tmp_path, monkeypatch):
     """Each side measures with its own modules, wherever they lie and however they call each other."""
+    monkeypatch.setattr(Pairs, "amounts", dataclasses.replace(Pairs.amounts, placings=1))
     base, head = revision(
         tmp_path,
         [

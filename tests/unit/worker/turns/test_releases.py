@@ -61,25 +61,33 @@ def wheels(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def below(wheels, tmp_path, monkeypatch):
-    """The interpreter of an environment with framework 1.1."""
+@pytest.fixture(scope="module")
+def made(wheels, tmp_path_factory):
+    """An environment with framework 1.1, which each test has a copy of."""
     if not shutil.which("uv", path=os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))):
         pytest.skip("uv, which makes environments of releases, is not installed: pip install uv")
-    monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
-    monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_OFFLINE", "1")
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UV_FIND_LINKS", str(wheels))
+        patch.setenv("UV_NO_INDEX", "1")
+        patch.setenv("UV_OFFLINE", "1")
+        patch.setenv("UV_CACHE_DIR", str(folder / "uv"))
+        assert not releases._uv("venv", "--python", sys.executable, str(folder / "below")).returncode
+        install(folder / "below" / "bin" / "python", "framework==1.1", "layers==1.0", "alone==1.0")
+        yield folder / "below"
+
+
+@pytest.fixture
+def below(made, tmp_path, monkeypatch):
+    """The interpreter of an environment with framework 1.1."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     environment.cache_clear()
-    python = str(tmp_path / "below" / "bin" / "python")
-    assert not releases._uv("venv", "--python", sys.executable, str(tmp_path / "below")).returncode
-    install(python, "framework==1.1", "layers==1.0", "alone==1.0")
-    return python
+    shutil.copytree(made, tmp_path / "below", symlinks=True)
+    return str(tmp_path / "below" / "bin" / "python")
 
 
 def install(python, *requirements):
-    done = releases._uv("pip", "install", "--python", python, *requirements)
+    done = releases._uv("pip", "install", "--python", str(python), *requirements)
     assert not done.returncode, done.stderr
 
 
