@@ -40,10 +40,11 @@ def serve(config: Mapping[str, Any]) -> None:
         pipes.send({"failure": {"kind": "unavailable", "message": sentence}, "lacking": True})
         return
     lane = Lane.from_json(config["lane"])
-    # The job itself will report what is wrong with the import.
-    with suppress(BaseException), _first_gpu():
-        frameworks.load(lane.adapter).preload(lane.name)
-    prepare(lane)
+    with _first_gpu():
+        # The job itself will report what is wrong with the import.
+        with suppress(BaseException):
+            frameworks.load(lane.adapter).preload(lane.name)
+        prepare(lane)
     # Imported modules stay: a job's garbage collector need not visit them, which would copy their pages.
     gc.collect()
     gc.freeze()
