@@ -41,8 +41,10 @@ def prepare(lane: Lane) -> None:
     The server calls this once, and its workers inherit the result.
     """
     versions_of(lane)
+    # The suite's models have one network in a framework, whichever network of a user's the lane runs.
+    name = lane.name.partition(":")[0]
     for model in CATALOG.values():
-        stamp(complete(model, lane.name), lane.framework, None)
+        stamp(complete(model, name), lane.framework, None)
 
 
 def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:

@@ -753,3 +753,8 @@ def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypat
     # As the user set it, whatever the worker was given.
     assert sent[-1]["measurement"]["settings"]["CUDA_VISIBLE_DEVICES"] == "1,0"
     assert list(tmp_path.iterdir())
+
+
+def test_the_server_of_a_users_further_network_is_prepared():
+    """The suite's own models have no network of that name."""
+    prepare(LANES["torch:fused"])
