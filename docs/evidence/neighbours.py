@@ -8,6 +8,7 @@ A pair has blocks of four turns: base, head, head, base, or the other way round.
 
 import json
 import math
+import random
 import re
 import statistics
 import sys
@@ -17,12 +18,16 @@ from pathlib import Path
 import plain
 from lines import stored, table
 
+from fwbench.compare.pair import Pair
+from fwbench.compare.speeds import remark
 from fwbench.machine import machine
 
 HERE = Path(__file__).resolve().parent
 DATA, PAGE = HERE / "neighbours.jsonl", HERE / "neighbours.md"
 # Turns of a side; its calls of two speeds are no matter of an estimator's.
 TURNS, LEFT_OUT = 12, ("by_process", "by_call")
+# Made-up functions: their number, their pairs, and the logarithms by which their calls grow within a process.
+SAMPLES, COUNTS, GROWN = 1000, (3, 8, 16), (0.0, 0.1, 0.3)
 
 Turns = Sequence[float]
 
@@ -76,7 +81,34 @@ def pairs(work: Path) -> Iterator[dict]:
             yield {"cpu": machine().cpu, "loaded": number % 2 == 1, "planted": planted, **turns}
 
 
+def named(lines: Sequence[dict], count: int, grown: float) -> float:
+    """The share of made-up functions that are named as growing.
+
+    Each has so many of these pairs, drawn by lot, and its calls grow by a logarithm of `grown` within a process.
+    """
+    drawn, found = random.Random(count), 0
+    for _ in range(SAMPLES):
+        pairs = []
+        for line in drawn.choices(lines, k=count):
+            sides = ("base", "head")
+            calls = {
+                side: [math.exp(turn + grown * at / TURNS) for at, turn in enumerate(line[side])] for side in sides
+            }
+            pairs.append(Pair({}, calls, {side: {} for side in sides}, {}, drift=0.0, seconds=1.0))
+        found += plain.ODD["grows"][2] in remark(pairs)
+    return found / SAMPLES
+
+
 def page(lines: list[dict]) -> str:
+    growing = [
+        (
+            condition,
+            count,
+            *(f"{named([line for line in lines if line['loaded'] == loaded], count, grown):.1%}" for grown in GROWN),
+        )
+        for loaded, condition in plain.CONDITIONS.items()
+        for count in COUNTS
+    ]
     rows = []
     for loaded, condition in plain.CONDITIONS.items():
         of = [line for line in lines if line["loaded"] == loaded]
@@ -96,6 +128,13 @@ Made by `python docs/evidence/neighbours.py` from the pairs of [suites of plain 
 machine that is slow in spells. By how much a pair misses the truth: 0, or {plain.SHARE:.0%} where that is planted.
 
 {table(("suites", "turns", "rule", "pairs", "mean", "sd", "half within", "90 % within"), rows)}
+
+## Functions named as growing
+
+{SAMPLES} made-up functions of so many of these pairs, drawn by lot, whose calls grow within a process by what the
+column says. Some of the pairs are of functions that do grow.
+
+{table(("suites", "pairs", *(f"{math.expm1(grown):.0%}" for grown in GROWN)), growing)}
 """
 
 

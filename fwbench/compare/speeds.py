@@ -40,7 +40,7 @@ _COMPUTED = 0.5
 
 # Moving calls change by more than `_MOVED` (a logarithm) within a process, on both sides, along a line through the
 # levels of so many parts of the process. Of calls that do not move chance makes such a line in fewer than `_CHANCE` of
-# samples if levels scatter normally, and in 1 of 200 on a machine that is slow in spells.
+# samples if levels scatter normally, and in up to 8 of 1,000 on a machine that is slow in spells (docs/evidence).
 _MOVED, _PARTS, _CHANCE = 0.02, 6, 1e-4
 
 _SIDES = ("base", "head")
@@ -63,8 +63,8 @@ def _moving(pairs: Sequence[Pair]) -> str:
     """A remark on calls that become slower or faster with each one, by a line through each pair of processes.
 
     Both sides of a pair meet the same spells of load, so a pair is one replicate. The variance of its line's slope is
-    pooled from the distances of levels to their lines, and of lines to each other: load bends lines and turns them both
-    ways, and calls that keep something do neither.
+    pooled from the distances of levels to their lines, and of slopes to each other. Load bends lines, and turns them up
+    and down; calls that keep something have straight lines of one direction.
     """
     from scipy.special import stdtr
 
