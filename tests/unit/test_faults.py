@@ -523,7 +523,7 @@ def test_a_server_that_cannot_fork_ends_with_its_pipe(fresh, monkeypatch):
     assert failure.message.startswith("the worker was killed by SIGKILL")
 
 
-def test_a_server_whose_client_is_gone_before_it_begins_ends(harness, monkeypatch):
+def test_a_server_whose_client_is_gone_before_it_begins_ends(folder):
     preloading = dataclasses.replace(LANE, adapter="faults:FRAMEWORK")
     config = json.dumps(starting.configuration(preloading, (), ""))
     server = subprocess.Popen(starting.command(sys.executable, starting.SERVER, config), stdin=subprocess.PIPE)
