@@ -213,6 +213,8 @@ def lasting(tmp_path_factory):
 def harness(lasting, monkeypatch):
     """One that other tests have used; nothing but its server is left."""
     arrange(monkeypatch, lasting.comes.parent)
+    if not lasting.workers._servers:
+        assert lasting.works
     yield lasting
     lasting.settle()
     assert gone(of_this_test() - {lasting.server})

@@ -22,10 +22,10 @@ def test_a_proof_that_is_interrupted_leaves_no_process(folder, tmp_path, monkeyp
     script = tmp_path / "script.py"
     script.write_text('print(\'{"stage": "output"}\', flush=True)\nimport faults\nfaults.hang()\n')
     monkeypatch.setattr(client, "_PROCESS", script)
-    pids = []
+    pids, before = [], children(os.getpid())
 
     def interrupt(stage):
-        pids.extend(children(os.getpid()))
+        pids.extend(set(children(os.getpid())) - set(before))
         raise KeyboardInterrupt
 
     pair = fwbench.Model("pair", torch="nets:Torch", jax="nets:Jax", inputs=fwbench.normal(2))
