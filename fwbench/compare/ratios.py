@@ -1,4 +1,4 @@
-"""The ratio of two lanes, from rounds in which fresh processes of both take turns.
+"""The ratio of two lanes, from rounds in which processes of both take turns.
 
 A round's difference is the logarithm of the one lane's seconds over the other's.
 """

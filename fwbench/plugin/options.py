@@ -90,9 +90,9 @@ _SELECTION: Mapping[str, dict[str, Any]] = {
     "--fwbench-minutes": {
         "type": float,
         "metavar": "MINUTES",
-        "help": "The run's minutes. When all is measured, the lanes of a workload take turns in fresh processes, "
-        "until they are told apart or are equal within 5%%, or these minutes are over. Default: the profile's, 6 in "
-        "quick; with 0 no lanes take turns.",
+        "help": "The run's minutes. The lanes of a workload take turns when the last of them is measured, and then "
+        "in fresh processes, until they are told apart or are equal within 5%%, or these minutes are over. Default: "
+        "the profile's, 6 in quick; with 0 no lanes take turns.",
     },
     "--fwbench-python": {
         "metavar": "FRAMEWORK=PATH",

@@ -72,6 +72,10 @@ class Progress:
         else:
             self._show(f"{name}, ")
 
+    def aside(self, text: str) -> None:
+        """Show a text behind the current line, on a screen alone; an empty one takes it away."""
+        self._show(passing=text)
+
     def end(self, measurement: Measurement) -> None:
         """End the line with the benchmark's outcome."""
         self._show(_outcome(self.once(measurement)))

@@ -29,7 +29,7 @@ from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select
 from fwbench.plugin.session import Session, unkept
 from fwbench.plugin.surveying import survey
-from fwbench.plugin.turning import may_follow, seconds_left, take_turns
+from fwbench.plugin.turning import Turning, may_follow, seconds_left
 from fwbench.record import files
 from fwbench.record.journal import AGAINST, SCHEMA
 from fwbench.record.measurement import Measurement
@@ -67,7 +67,7 @@ class Run:
         self._usage_error: pytest.UsageError | None = None
         self._measures = False  # whether any selected test measures
         self._unsurveyed: list[tuple[Workload, Protocol]] = []  # their networks are built once before all else
-        self._turning = False  # whether lanes take turns after all measurements
+        self._turning: Turning | None = None  # lets lanes take turns
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
         self._benchmarks: dict[str, Any] = {}  # pytest-benchmark's fixture of each test that was measured
         self._begun = time.monotonic()
@@ -206,18 +206,26 @@ class Run:
         except UserError as error:
             raise pytest.UsageError(str(error)) from None
         self._unsurveyed = [] if self._pool or self._is_duet else list(left.values())
+        follow = not self._is_duet and may_follow(self.selection, measured.values())
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
-        if terminal is None or self._config.get_verbosity() < 0:
-            return
-        self._turning = not self._is_duet and may_follow(self.selection, measured.values())
-        turns = functools.partial(seconds_left, self._begun, self.selection.minutes) if self._turning else None
+        if terminal is not None and self._config.get_verbosity() >= 0:
+            self._announce_plan(terminal, left, len(measured), follow)
+        if follow and not self._config.option.collectonly:
+            begun = self._begun, [workload for workload, _ in asked.values()]
+            self._turning = Turning(self.session, self.project, self._progress, *begun)
+            if not (self._pool or hasattr(self._config, "workerinput") or self.selection.processes > 1):
+                self.session.stays = self._turning.stays
+
+    def _announce_plan(self, terminal: Any, left: resuming.Asked, total: int, follow: bool) -> None:
+        """Plan what is left to measure, and show progress by it; `follow`: lanes take turns after that."""
+        turns = functools.partial(seconds_left, self._begun, self.selection.minutes) if follow else None
         at_once = len(self._pool) if self._pool else 1
         selected, duet = self.selection, self._is_duet
         planned = plan.estimates(left, self._storage, self.machine, selected.processes, duet, kept=selected.minutes > 0)
-        self._plan = plan.Plan(*planned, self._is_duet, at_once, turns)
+        self._plan = plan.Plan(*planned, duet, at_once, turns)
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
-        self._progress = Progress(terminal, uncaptured, len(measured), self._plan)
+        self._progress = Progress(terminal, uncaptured, total, self._plan)
 
     def _begin_journal(self, asked: resuming.Asked) -> None:
         """Begin the journal; a resumed run copies what it takes from another journal at once."""
@@ -274,9 +282,17 @@ class Run:
             if self._ran and self._unsurveyed:
                 survey(self._unsurveyed, self.project.models, self.session.shapes, self._progress)
             done = yield
-            if self._benchmarks:
-                take_turns(self.session, self.project, self._progress, self._begun)
+            if self._benchmarks and self._turning:
+                self._turning.take()
             return done
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Let the lanes of a workload take turns once its last one is measured; outside of any test's time limit."""
+        done = yield
+        if self._turning and (workload := spreading.subject_of(item, Workload)):
+            self._turning.measured(workload)
+        return done
 
     # Measuring
 

@@ -20,6 +20,7 @@ from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
 from fwbench.worker.chain import Measure, Tell, same_texts, several, twice
 from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.server import Server
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.texts import Texts
 
@@ -45,6 +46,7 @@ class Session:
     Attributes:
         rounds: the rounds that lanes have played so far.
         has_time: returns whether a disturbed workload may be measured a second time.
+        stays: returns whether a workload's process stays for a round with those of the other lanes.
         caches: a folder for compilers' outputs, in a run whose lanes take turns later; else None.
         unkept: the reason why the last measurement is not in the journal, with the next step; empty if it is.
 
@@ -69,6 +71,7 @@ class Session:
         resumed = resumed or Resumed()
         self.rounds = list(resumed.rounds)
         self.has_time: Callable[[], bool] = lambda: True
+        self.stays: Callable[[Workload], bool] = lambda workload: False
         self.unkept = ""
         facts = storage / "facts"
         self.caches = Scratch() if selection.minutes and gate.kind != "duet" else None
@@ -78,7 +81,8 @@ class Session:
             # An earlier part of the run may have compiled the programs that take turns.
             provide(facts, self.caches.path)
         compiled = self.caches.path if self.caches else None
-        self._workers = Workers.selected(selection, machine, project, facts=facts, compiled=compiled, keep=keep)
+        kept = {"facts": facts, "compiled": compiled, "keep": keep}
+        self._workers = Workers.selected(selection, machine, project, **kept, stays=lambda each: self.stays(each))
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)
         self._taken = dict(resumed.taken)
@@ -124,6 +128,10 @@ class Session:
     def shapes(self, workload: Workload, protocol: Protocol) -> Mapping[str, Shape] | Failure:
         """The shapes of the weights of a workload's network by canonical name, or the failure to build it."""
         return self._workers.shapes(workload, protocol)
+
+    def staying(self, workload: Workload) -> dict[str, Server]:
+        """The servers whose processes have measured a workload and stay, by lane; its own `lane` is empty."""
+        return self._workers.staying(workload)
 
     def expect(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
         """Let a pool measure all of these as soon as it can, and store each measurement when it arrives."""

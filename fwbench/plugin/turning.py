@@ -1,20 +1,22 @@
-"""The turns of lanes after all measurements: the time that they have, and the rounds that they play in it."""
+"""The turns of lanes: the time that they have, and the rounds that they play in it."""
 
 import dataclasses
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 
 import pytest
 
 from fwbench.errors import UserError
 from fwbench.models.project import Project
-from fwbench.plugin.deciding import contests, decide
+from fwbench.plugin.deciding import Contest, contests, decide
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.session import Session
+from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import TURNS
 from fwbench.suite.selection import Selection
-from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.client.starting import FORKS, PACKAGE
 from fwbench.worker.turns.lanes import Lanes
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side
@@ -39,28 +41,93 @@ def seconds_left(begun: float, minutes: float, measuring: float = 0.0) -> float:
     return max(begun + 60 * minutes - time.monotonic(), measuring + TURNS * 60 * minutes)
 
 
-def take_turns(session: Session, project: Project, progress: Progress, begun: float) -> None:
-    """Let lanes take turns until the run's minutes are over; each round is kept as soon as it is played.
+class Turning:
+    """Lets the lanes of each workload take turns, and keeps each round as soon as it is played.
+
+    Once a workload's last lane is measured, the processes that have measured it, if all of them stay, play the first
+    round, which costs no start and no compilation. After all measurements fresh processes play until the run's minutes
+    are over.
 
     Args:
         begun: when the run began, as a moment of `time.monotonic`.
-
-    Raises:
-        pytest.Session.Interrupted: nothing more can be measured, or the journal cannot be written.
+        asked: the workloads that the run measures.
     """
-    asked = session.selection
-    made = [m for m in session.measurements if not m.failure]
-    open_ = contests(made, len(session.machine.cpus)) if session.caches else []
-    if not open_:
-        return
-    assert session.caches
-    here = Side("here", "this run", PACKAGE, session.caches.path, project.root, project.path, pythons=asked.pythons)
-    names = {contest.workload: contest.lanes for contest in open_}
-    servers = Servers(swapped=False)
-    lanes = Lanes(here, names, project.models, session.machine, asked.device, asked.protocol.deadline, servers)
-    end = time.monotonic() + seconds_left(begun, asked.minutes)
-    try:
-        with servers:
-            decide(open_, lanes.play, lambda: end - time.monotonic(), session.keep, progress.line)
-    except UserError as error:
-        raise pytest.Session.Interrupted(str(error)) from None
+
+    def __init__(
+        self, session: Session, project: Project, progress: Progress, begun: float, asked: Iterable[Workload]
+    ) -> None:
+        self._session, self._progress, self._begun = session, progress, begun
+        self._selection = session.selection
+        # By workload, its own lane empty: the lanes that are not measured yet, and those that take turns.
+        self._left: dict[Workload, set[str]] = defaultdict(set)
+        for workload in asked:
+            self._left[_of_all(workload)].add(workload.lane)
+        self._rivals = {workload for workload, lanes in self._left.items() if len(lanes) > 1}
+        self._names: dict[Workload, tuple[str, ...]] = {}
+        self._servers = Servers(swapped=False)
+        assert session.caches
+        pythons = self._selection.pythons
+        here = Side("here", "this run", PACKAGE, session.caches.path, project.root, project.path, pythons=pythons)
+        asked_for = session.machine, self._selection.device, self._selection.protocol.deadline
+        self._lanes = Lanes(here, self._names, project.models, *asked_for, self._servers)
+
+    def stays(self, workload: Workload) -> bool:
+        """True if a workload's process stays: on a CPU, if other lanes have the same workload, and time for a round."""
+        rivals = _of_all(workload) in self._rivals and workload.mode != "fit" and workload.devices == 1
+        return rivals and FORKS and workload.device == "cpu" and self._until_end > 0
+
+    @property
+    def _until_end(self) -> float:
+        """Seconds until the run's minutes are over."""
+        return self._begun + 60 * self._selection.minutes - time.monotonic()
+
+    def measured(self, workload: Workload) -> None:
+        """Note that a test has measured a workload; its lanes take turns if it was the last one of them.
+
+        Raises:
+            pytest.Session.Interrupted: the journal cannot be written.
+        """
+        of_all = _of_all(workload)
+        self._left[of_all].discard(workload.lane)
+        staying = {} if self._left[of_all] else self._session.staying(of_all)
+        self._progress.aside(", takes turns" if len(staying) > 1 else "")
+        for contest in self._contests(of_all) if len(staying) > 1 else ():
+            if staying.keys() >= {*contest.lanes} and contest.seconds < self._until_end:
+                self._names[contest.workload] = contest.lanes
+                if played := contest.add(self._lanes.play_measured(contest.workload, staying)):
+                    self._keep(played)
+        for server in staying.values():
+            server.settle()
+        self._progress.aside("")
+
+    def _contests(self, workload: Workload | None = None) -> list[Contest]:
+        made = [m for m in self._session.measurements if not m.failure]
+        own = [m for m in made if workload is None or _of_all(m.workload) == workload]
+        return contests(own, len(self._session.machine.cpus))
+
+    def _keep(self, played: PlayedRound) -> None:
+        try:
+            self._session.keep(played)
+        except UserError as error:
+            raise pytest.Session.Interrupted(str(error)) from None
+
+    def take(self) -> None:
+        """Let fresh processes take turns until the run's minutes are over.
+
+        Raises:
+            pytest.Session.Interrupted: nothing more can be measured, or the journal cannot be written.
+        """
+        if not (open_ := self._contests()):
+            return
+        self._names |= {contest.workload: contest.lanes for contest in open_}
+        end = time.monotonic() + seconds_left(self._begun, self._selection.minutes)
+        try:
+            with self._servers:
+                decide(open_, self._lanes.play, lambda: end - time.monotonic(), self._keep, self._progress.line)
+        except UserError as error:
+            raise pytest.Session.Interrupted(str(error)) from None
+
+
+def _of_all(workload: Workload) -> Workload:
+    """The workload of all lanes; its own lane is empty."""
+    return dataclasses.replace(workload, lane="")

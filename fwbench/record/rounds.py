@@ -12,7 +12,7 @@ from fwbench.record.workload import Workload
 
 @dataclass(frozen=True)
 class PlayedRound(Decoded):
-    """A round in which fresh processes of a workload's lanes took turns.
+    """A round in which processes of a workload's lanes took turns.
 
     Attributes:
         workload: the workload of all lanes; its own `lane` is empty.

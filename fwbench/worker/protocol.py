@@ -11,7 +11,8 @@ measured alone, to its end:
       | <-- {"measurement": ...} ------------------------------ | exits
       | <-- {"exited": status} -- | <-- waitpid --------------- |
 
-or, where the job holds `turns`, it builds its program and takes turns on request:
+If the job holds `stays`, the worker waits for another message then: a job for turns, which it takes with the program
+that it has measured, or the end. Where a job holds `turns`, the worker builds its program and takes turns on request:
 
       | -- {"workload", "turns", ...} -> | -- fork ----------> |
       | <-- {"stage": name} ... ------------------------------- |

@@ -30,6 +30,9 @@ class Server:
 
     The folder `compiled` collects the outputs of jobs' compilers; without it each job removes its own.
 
+    Attributes:
+        staying: the last job's workload, whose process waits to take turns; its own `lane` is empty. None: none waits.
+
     Raises:
         OSError: the interpreter cannot be started.
         UserError: no interpreter can be started, or there is no room for temporary files.
@@ -63,6 +66,7 @@ class Server:
         # The last job's worker, and whether it still runs although its record has arrived.
         self._worker = 0
         self._ending = False
+        self.staying: Workload | None = None
 
     @property
     def alive(self) -> bool:
@@ -109,6 +113,9 @@ class Server:
 
     def settle(self) -> None:
         """Wait until the last job's worker, which ends while pytest goes on, has freed its memory."""
+        if self.staying:
+            self.staying = None
+            self.channel.send({"end": True})
         if self._ending and self._exited(END_DEADLINE) is None:
             # The worker does not end. Its record has arrived, so killing it loses nothing.
             self._kill()
@@ -116,6 +123,11 @@ class Server:
                 self.close()
         if not self.channel.alive:
             self.close()
+
+    def hand_over(self) -> Channel:
+        """The channel by which the process that stays takes turns; whoever asks for it sees the process end."""
+        self.staying, self._ending = None, False
+        return self.channel
 
     def _exited(self, patience: float) -> int | None:
         """The worker's exit code, or the server's if it ended, too; None if neither ends within so many seconds."""
@@ -141,7 +153,10 @@ class Server:
                 self._worker, conversation.started = answer["started"], time.monotonic()
             elif "measurement" in answer:
                 self._ending = True
-                return conversation.timed(answer["measurement"], waited)
+                measurement = conversation.timed(answer["measurement"], waited)
+                if job.get("stays") and measurement.failure is None:
+                    self.staying = dataclasses.replace(measurement.workload, lane="")
+                return measurement
             elif "exited" in answer:
                 answer = conversation.died(answer["exited"])
                 break
@@ -176,7 +191,7 @@ class Server:
             else:
                 self.channel.close(patience=0.0)
         finally:
-            self._ending = False
+            self._ending, self.staying = False, None
             self._remove()
 
     def _remove(self) -> None:

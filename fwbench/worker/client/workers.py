@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import math
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from fwbench.machine import Machine, nvml
 from fwbench.machine import facts as machine_facts
 from fwbench.machine.host import cpus_near
 from fwbench.machine.load import OtherLoad, wait_for_quiet
+from fwbench.machine.oom import host_memory
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete, proved_as
 from fwbench.record.lanes import LANES, Lane, networks
@@ -34,6 +36,9 @@ from fwbench.worker.client.starting import LAUNCHER, RANK, allocated, command, e
 from fwbench.worker.memory import watched
 from fwbench.worker.ranks.client import Launched
 from fwbench.worker.ranks.star import COORDINATOR, DEADLINE, JOB, KEY, free_port
+
+# A process stays for a round if its peak of memory is at most this share of the host's: a few others fit beside it.
+_ROOM = 1 / 8
 
 
 class Workers:
@@ -54,6 +59,7 @@ class Workers:
             so draws its own kernels where compilers choose them by timing.
         lowers: whether a workload in fp32 is measured in a lower precision, too. Both then state their errors against
             float64.
+        stays: whether a workload's process stays for a round with those of the other lanes.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class Workers:
         compiled: Path | None = None,
         keep: bool = False,
         lowers: Callable[[Workload], bool] = lambda workload: False,
+        stays: Callable[[Workload], bool] = lambda workload: False,
     ) -> None:
         self._machine = machine
         self._project = project
@@ -82,7 +89,7 @@ class Workers:
         self._run = uuid.uuid4().hex
         # Files with models' initial values, by a workload with only the fields that these values depend on.
         self._starts: dict[Workload, str | None] = {}
-        self._lowers = lowers
+        self._lowers, self._stays = lowers, stays
         # The results of each workload in float64, by the workload without its lane (`Job.exact`).
         self._exacts: dict[Workload, dict[str, str]] = {}
         self._scratch: Scratch | None = None
@@ -178,16 +185,25 @@ class Workers:
     def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
         """Measure a workload in its lane's server, or in one process per device."""
         begun = time.monotonic()
-        self._settle()
+        self._settle(dataclasses.replace(workload, lane=""), lane.name)
         waited = time.monotonic() - begun
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
         return watched(functools.partial(self._served, lane, job, workload, tell, waited))
 
-    def _settle(self) -> None:
-        """Wait until the last job's worker has ended, whichever server started it."""
-        for running in self._servers.values():
-            running.settle()
+    def staying(self, workload: Workload) -> dict[str, Server]:
+        """The servers whose processes have measured a workload and stay, by lane; its own `lane` is empty."""
+        return {lane: server for lane, server in self._servers.items() if server.staying == workload}
+
+    def _settle(self, workload: Workload | None = None, lane: str = "") -> None:
+        """Wait until the last job's worker has ended, whichever server started it.
+
+        Those of other lanes that stay for a round of this workload go on.
+        """
+        staying = self.staying(workload).keys() - {lane} if workload else ()
+        for name, running in self._servers.items():
+            if name not in staying:
+                running.settle()
 
     def _server(self, lane: Lane, devices: int = 1) -> Server:
         """The lane's server for workloads over so many devices."""
@@ -208,7 +224,10 @@ class Workers:
         except OSError as error:
             sentence = f"no worker could be started with {self._python(lane)}: {error.strerror}"
             return Measurement(workload, failure=Failure("crashed", sentence))
-        return server.measure(job, workload, tell, waited)
+        measurement = server.measure(job, workload, tell, waited)
+        if server.staying and (measurement.value("host_peak_memory") or math.inf) > _ROOM * host_memory():
+            server.settle()
+        return measurement
 
     def _start(self, workload: Workload, job: Mapping[str, Any]) -> str | None:
         """The file with the initial values of a user's network, from which every lane starts; None if there is none.
@@ -319,6 +338,7 @@ class Workers:
             "keep": self._keep and self._device == "gpu",
             # The lane that measures the harness's own cost is compared with no other, so it need not wait.
             "patience": 0.0 if LANES[workload.lane].internal else self._patience,
+            "stays": self._stays(workload),
             # As the user set it: the worker's own variable names only the GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }

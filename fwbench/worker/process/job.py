@@ -37,6 +37,7 @@ class Job:
         began: when this process was started, by `clock`.
         keep: whether it may load programs that earlier runs have compiled, and later runs may load its own.
         start: the file with the initial values of the reference's network; None: weights are drawn by rule.
+        stays: whether its process takes turns with those of other lanes once it has measured.
         exact: the workload's results in float64: the `file` that holds them folded and the `lane` that wrote it, or
             the `reason` why there are none. None: no error is asked for.
 
@@ -58,6 +59,7 @@ class Job:
     keep: bool = False
     start: str | None = None
     exact: Mapping[str, str] | None = None
+    stays: bool = False
 
     def __post_init__(self) -> None:
         self.agreed = self.ranks is None

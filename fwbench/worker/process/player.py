@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UnavailableError
-from fwbench.frameworks.contract import Framework
+from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.faults import first_line
 from fwbench.machine import versions
 from fwbench.machine.holes import watched
@@ -58,7 +58,7 @@ _PEAKS = ("program_memory", "device_peak_memory", "host_peak_memory")
 
 
 def play(lane: Lane, job: Mapping[str, Any], send: Send, receive: Receive) -> None:
-    """Take a job's turns; never raises, whatever the measured code does."""
+    """Build a job's program and take its turns; never raises, whatever the measured code does."""
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
     caches = (os.environ.get(name, "") for name in ("TMPDIR", *lane.caches))
@@ -67,14 +67,40 @@ def play(lane: Lane, job: Mapping[str, Any], send: Send, receive: Receive) -> No
         if isinstance(framework := load(lane), Failure):
             send(stray(job) or {"failure": framework.to_json(), "lacking": False})
             return
-        try:
-            player = Player(framework, job, witness, send)
-            send(stray(job) or {"built": player.described(lane.distributions)})
-            send({"stage": "turns"})
-            _take_turns(player, job, witness, send, receive)
-        except BaseException as error:
-            answer = {"failure": failure(error, framework).to_json(), "lacking": isinstance(error, ModelError)}
-            send(stray(job) or answer)
+        make = functools.partial(Built, framework, job, witness, send)
+        _play(make, lane, framework, job, witness, send, receive)
+
+
+def play_measured(
+    lane: Lane,
+    job: Mapping[str, Any],
+    framework: Framework,
+    program: Program,
+    witness: Witness,
+    send: Send,
+    receive: Receive,
+) -> None:
+    """Take a job's turns with a program that this process has measured; never raises, whatever its code does."""
+    _play(functools.partial(Measured, program, job), lane, framework, job, witness, send, receive)
+
+
+def _play(
+    make: Callable[[], "Player"],
+    lane: Lane,
+    framework: Framework,
+    job: Mapping[str, Any],
+    witness: Witness,
+    send: Send,
+    receive: Receive,
+) -> None:
+    try:
+        player = make()
+        send(stray(job) or {"built": player.described(lane.distributions)})
+        send({"stage": "turns"})
+        _take_turns(player, job, witness, send, receive)
+    except BaseException as error:
+        answer = {"failure": failure(error, framework).to_json(), "lacking": isinstance(error, ModelError)}
+        send(stray(job) or answer)
 
 
 def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send: Send, receive: Receive) -> None:
@@ -93,15 +119,7 @@ def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send
                 else:
                     send(stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
-                calls = message["finish"]["spans"]
-                finished: dict[str, Any] = {"finished": player.memory()}
-                finished |= {"energy": player.energy()} if message["finish"].get("energy") else {}
-                finished |= {"spans": player.spans(calls, job["root"])} if calls else {}
-                if message["finish"]["program"]:
-                    finished["program"] = fingerprinted(player.program).to_json()
-                    finished["settings"] = player.settings()
-                if message["finish"].get("outputs"):
-                    finished["outputs"] = player.computed()
+                finished = player.finished(message["finish"], job["root"])
                 send({**finished, "edited": witness.edited(), "sources": witness.sources()})
                 return
 
@@ -208,46 +226,19 @@ class Turns:
 
 
 class Player(Turns):
-    """A workload's program, built for the client's job; `computed` returns its results, after all turns.
+    """A workload's compiled program that takes turns for the client's job."""
 
-    If the workload cannot run here, an UnavailableError says why.
-    """
-
-    def __init__(self, framework: Framework, job: Mapping[str, Any], witness: Witness, send: Send) -> None:
+    def __init__(self, program: Program, job: Mapping[str, Any]) -> None:
         described, workload = Model.from_json(job["model"]), Workload.from_json(job["workload"])
         self.device = workload.device
         self._samples = workload.samples
-        self._in_force = functools.partial(in_force, job["recorded"], framework, workload)
-        self._before = self._in_force(building=True)
-        with witness.building():
-            if reason := framework.refusal(workload, described):
-                raise UnavailableError(reason)
-            shapes = framework.weight_shapes(described, stateful.sizes(described, workload))
-            weights = functools.partial(canonical, workload.weights, described, shapes, workload.seed)
-            self.program = framework.build(workload, described, weights())
-        vary(self.program, described, workload)
-        send({"stage": "compile"})
-        self._start: float | None = None
-        with self.program.session():
-            begun = time.perf_counter()
-            times = self.program.compile()
-            if job.get("starting"):
-                self.program.step()
-                self.program.wait()
-                self._start = time.perf_counter() - begun
-        self._compiling = compiling(times.trace, times.compile)
-        self.computed = functools.partial(computed, self.program, described, workload, weights)
-        super().__init__(self.program.step, self.program.wait, job["extra"])
+        self.program = program
+        vary(program, described, workload)
+        super().__init__(program.step, program.wait, job["extra"])
 
     def described(self, distributions: tuple[str, ...]) -> dict[str, Any]:
-        """Settings, versions of the lane's distributions, and the seconds of tracing and compiling, or of the start."""
-        told = {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
-        return {**told, "compiling": self._compiling, **({} if self._start is None else {"start": self._start})}
-
-    def settings(self) -> dict[str, Any]:
-        """The settings with which this side has run, those included that its network has changed."""
-        stated = dict(self.program.settings)
-        return {**stated, **changed(self._before, self._in_force(), stated.get("caution", ""))}
+        """Settings and versions of the lane's distributions."""
+        return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
 
     def place(self, padding: list[int]) -> None:
         """Place the program in fresh memory, behind blocks of these many bytes."""
@@ -309,6 +300,13 @@ class Player(Turns):
         joules = super().energy()
         return None if joules is None else joules / self._samples
 
+    def finished(self, asked: Mapping[str, Any], root: str) -> dict[str, Any]:
+        """The memory of the program, and what else is asked for, after all turns."""
+        told: dict[str, Any] = {"finished": self.memory()}
+        if asked.get("energy"):
+            told["energy"] = self.energy()
+        return {**told, "spans": self.spans(calls, root)} if (calls := asked["spans"]) else told
+
     def spans(self, calls: int, root: str) -> list[list[Any]] | str:
         """Rows of spans, or why none. The first profile takes memory, so that calls wait; the second one counts."""
         try:
@@ -317,6 +315,61 @@ class Player(Turns):
             return f"{type(error).__name__}: {first_line(error)}"
         rows = [[*dataclasses.astuple(span)[:-1], span.place.removeprefix(root + os.sep)] for span in recorded]
         return rows or "the lane has no profiler"
+
+
+class Measured(Player):
+    """A program whose process has measured it alone, and stays for a first round."""
+
+    def finished(self, asked: Mapping[str, Any], root: str) -> dict[str, Any]:
+        """Nothing: the peaks of its memory are those of the measurement, which also tells the rest."""
+        return {"finished": {}}
+
+
+class Built(Player):
+    """A program that is built and compiled for the round.
+
+    If the workload cannot run here, an UnavailableError says why.
+    """
+
+    def __init__(self, framework: Framework, job: Mapping[str, Any], witness: Witness, send: Send) -> None:
+        described, workload = Model.from_json(job["model"]), Workload.from_json(job["workload"])
+        self._in_force = functools.partial(in_force, job["recorded"], framework, workload)
+        self._before = self._in_force(building=True)
+        with witness.building():
+            if reason := framework.refusal(workload, described):
+                raise UnavailableError(reason)
+            shapes = framework.weight_shapes(described, stateful.sizes(described, workload))
+            weights = functools.partial(canonical, workload.weights, described, shapes, workload.seed)
+            program = framework.build(workload, described, weights())
+        super().__init__(program, job)
+        send({"stage": "compile"})
+        self._start: float | None = None
+        with program.session():
+            begun = time.perf_counter()
+            times = program.compile()
+            if job.get("starting"):
+                program.step()
+                program.wait()
+                self._start = time.perf_counter() - begun
+        self._compiling = compiling(times.trace, times.compile)
+        self._results = functools.partial(computed, program, described, workload, weights)
+
+    def described(self, distributions: tuple[str, ...]) -> dict[str, Any]:
+        """Also the seconds of tracing and compiling, or of the start."""
+        told = {**super().described(distributions), "compiling": self._compiling}
+        return told if self._start is None else {**told, "start": self._start}
+
+    def settings(self) -> dict[str, Any]:
+        """The settings with which this side has run, those included that its network has changed."""
+        stated = dict(self.program.settings)
+        return {**stated, **changed(self._before, self._in_force(), stated.get("caution", ""))}
+
+    def finished(self, asked: Mapping[str, Any], root: str) -> dict[str, Any]:
+        """Also the program and its results, if they are asked for."""
+        told = super().finished(asked, root)
+        if asked["program"]:
+            told |= {"program": fingerprinted(self.program).to_json(), "settings": self.settings()}
+        return {**told, "outputs": self._results()} if asked.get("outputs") else told
 
 
 def _unit() -> None:

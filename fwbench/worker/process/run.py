@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.data import Data
-from fwbench.frameworks.contract import Framework, Ranks
+from fwbench.frameworks.contract import Framework, Program, Ranks
 from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml
 from fwbench.machine.disturbances import slowed
@@ -29,6 +29,7 @@ from fwbench.worker.process.building import DisagreementError, build, join, vers
 from fwbench.worker.process.checks import aim
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program
+from fwbench.worker.process.player import Receive, Send, play_measured
 from fwbench.worker.process.training import measure_epochs, opened
 from fwbench.worker.process.witness import Witness, changed, in_force
 from fwbench.worker.process.writing import write
@@ -47,19 +48,22 @@ def prepare(lane: Lane) -> None:
         stamp(complete(model, name), lane.framework, None)
 
 
-def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
-    """Run a lane's job and send its result; never raises, whatever the measured code does."""
+def run(lane: Lane, job: Mapping[str, Any], send: Send, receive: Receive) -> None:
+    """Run a lane's job, send its result, and take turns if it stays; never raises, whatever the measured code does."""
     send({"started": os.getpid()})
-    measurement = write(lane, job)
-    if measurement is None:
-        measurement, _ = measure(lane, job, lambda stage: send({"stage": stage}))
+    if (written := write(lane, job)) is not None:
+        send({"measurement": written.to_json()})
+        return
+    measurement, measuring = measure(lane, job, lambda stage: send({"stage": stage}))
     send({"measurement": measurement.to_json()})
+    if measuring.measured and (turns := receive()) is not None and "turns" in turns:
+        play_measured(lane, turns, *measuring.measured, send, receive)
 
 
 def measure(
     lane: Lane, job: Mapping[str, Any], tell: Callable[[str], None], ranks: Ranks | None = None, began: float = 0.0
-) -> tuple[Measurement, bool]:
-    """Run a lane's job in this process; return the measurement, and whether all ranks know of its failure.
+) -> tuple[Measurement, "Measuring"]:
+    """Run a lane's job in this process; return the measurement, and the job, which knows whether all ranks `agreed`.
 
     If another rank is gone, this raises a LostError.
     """
@@ -81,13 +85,14 @@ def measure(
         keep=job.get("keep", False) and ranks is None,
         start=job.get("start"),
         exact=job.get("exact"),
+        stays=job.get("stays", False),
     )
     try:
         # A compiler's helper may still write to this folder, which then cannot be removed; the measurement is done.
         temporary = tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True)
     except OSError as error:
         sentence = f"temporary files cannot be written ({error.strerror}): free space, or name a folder by TMPDIR"
-        return Measurement(workload, failure=Failure("error", sentence)), ranks is None
+        return Measurement(workload, failure=Failure("error", sentence)), measuring
     with temporary as folder:
         # Empty compiler caches, as compile time means a cold compiler. The server may have provided them.
         if not job.get("caches"):
@@ -104,7 +109,7 @@ def measure(
     measurement = dataclasses.replace(
         measurement, parity={**measurement.parity, "proof": proof}, settings={**measurement.settings, **job["user"]}
     )
-    return measurement, measuring.agreed
+    return measurement, measuring
 
 
 def _proof(model: Model, lane: Lane, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +130,13 @@ def _proof(model: Model, lane: Lane, job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Measuring(Job):
-    """Runs the protocol's stages in order; its arguments are those of `Job`."""
+    """Runs the protocol's stages in order; its arguments are those of `Job`.
+
+    Attributes:
+        measured: of a job that stays, what is needed to take turns; None: it has failed.
+    """
+
+    measured: tuple[Framework, Program, Witness] | None = None
 
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
@@ -203,6 +214,8 @@ class Measuring(Job):
             failure = None
             with program.session():
                 measure_program(self, framework, program)
+            if self.stays and self.witness:
+                self.measured = framework, program, self.witness
         after = in_force(recorded([self.lane]), framework, workload)
         # The compiler sets the variables in TOOLS, and not the network's code.
         after = {name: value for name, value in after.items() if name not in TOOLS or name in before}

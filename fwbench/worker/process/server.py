@@ -51,8 +51,7 @@ def serve(config: Mapping[str, Any]) -> None:
     keeper = lifetime.Keeper(pipes.incoming, config["scratch"]) if config["fork"] else None
     pipes.send({"ready": sys.version.split()[0], "protocol": VERSION})
     while (job := pipes.receive()) is not None:
-        alone = functools.partial(run, lane, job, pipes.send)
-        work = functools.partial(play, lane, job, pipes.send, pipes.receive) if "turns" in job else alone
+        work = functools.partial(play if "turns" in job else run, lane, job, pipes.send, pipes.receive)
         if keeper is None:
             lifetime.end_when_closed(pipes.incoming)
             work()

@@ -87,8 +87,8 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, send: Send, began: floa
         frameworks.load(lane.adapter).preload(lane.name)
     gc.collect()
     gc.freeze()
-    measurement, agreed = measure(lane, job, tell, star, began)
-    if measurement.failure and not agreed:
+    measurement, measuring = measure(lane, job, tell, star, began)
+    if measurement.failure and not measuring.agreed:
         send({"failure": _short(measurement.failure), "rank": star.rank})
         return TOLD
     device = gpu.name if isinstance(gpu, nvml.Gpu) else machine().cpu

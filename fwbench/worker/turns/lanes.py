@@ -1,10 +1,11 @@
-"""Rounds for the lanes of a workload: a fresh process for each lane, which take turns."""
+"""Rounds for the lanes of a workload: a process for each lane, which take turns."""
 
 import dataclasses
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -15,7 +16,8 @@ from fwbench.machine.pace import Pace
 from fwbench.models import Model
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.worker.turns.partner import Partner, Seat
+from fwbench.worker.client.server import Server
+from fwbench.worker.turns.partner import Measured, Partner, Seat, SideError
 from fwbench.worker.turns.rounds import Rounds, take_turn
 from fwbench.worker.turns.servers import Servers
 from fwbench.worker.turns.sides import Side
@@ -147,6 +149,30 @@ class Lanes(Rounds[Round]):
         # On a GPU rounds are long, and its programs have no threads that share caches.
         with Pace(() if self._device == "gpu" else self._machine.cpus) as self._pace:
             return super().play(workloads, arrived)
+
+    def play_measured(self, workload: Workload, servers: Mapping[str, Server]) -> Round | Fault:
+        """Play a round of the processes that have measured a workload and stay.
+
+        Args:
+            servers: of these processes, by lane; ended if one fails.
+        """
+        seats = self.seats(workload)
+        self._read_texts(seats)
+        # They have told their programs.
+        self._fingerprinted.add(workload)
+        begun = time.monotonic()
+        with ExitStack() as stack:
+            partners: dict[str, Partner] = {
+                seat.name: stack.enter_context(closing(Measured(seat, servers[seat.name], self._deadline)))
+                for seat in seats
+            }
+            try:
+                with Pace(self._machine.cpus) as self._pace:
+                    taken = self._play(workload, partners)
+            except SideError as error:
+                return error.fault
+            stack.pop_all()
+        return self._result(taken, time.monotonic() - begun, 0.0)
 
     def _read_pace(self) -> float:
         """The CPUs' pace now, in seconds; 0: unknown."""

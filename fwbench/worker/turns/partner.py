@@ -152,3 +152,21 @@ class Partner:
         finally:
             if self._own:
                 self._own.close()
+
+
+class Measured(Partner):
+    """The server of a lane whose process has measured a workload and stays; closing it ends the server.
+
+    Args:
+        deadline: as `Rounds` has it.
+    """
+
+    def __init__(self, seat: Seat, server: Server, deadline: float) -> None:
+        self.seat, self.side = seat, seat.side
+        self._deadline = deadline
+        self._own = None
+        self._kills = oom.kills()
+        self._unstarted = None
+        self._server = server
+        channel = server.hand_over()
+        self._conversation = Conversation(channel, start=channel.position())

@@ -163,8 +163,7 @@ class Rounds(ABC, Generic[Played]):
         """Play rounds of the pending workloads from one set of servers, until a process fails or all are done."""
         begun = time.monotonic()
         workload = pending[0]
-        for root in {seat.side.root.resolve() for seat in seats} - self._texts.keys():
-            self._texts[root] = Texts(root)
+        self._read_texts(seats)
         try:
             with ExitStack() as stack:
                 partners = self._servers.take(seats, self._random, stack) or self._partners(seats, stack)
@@ -192,6 +191,11 @@ class Rounds(ABC, Generic[Played]):
             else:
                 # The batch or the flags have changed, so the program has not been described yet.
                 self._fingerprinted.discard(workload)
+
+    def _read_texts(self, seats: Sequence[Seat]) -> None:
+        """Note the texts with which rounds begin."""
+        for root in {seat.side.root.resolve() for seat in seats} - self._texts.keys():
+            self._texts[root] = Texts(root)
 
     def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, Partner]:
         drawn = noise(self._random)

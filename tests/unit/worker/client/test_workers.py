@@ -287,6 +287,7 @@ def attempts(monkeypatch):
 
     class FakeServer:
         alive = True
+        staying = None
         failure = Failure("crashed", "the worker was killed by SIGABRT", stage="compile", detail="what it said")
         good = None
         made: ClassVar[list] = []

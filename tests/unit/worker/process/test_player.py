@@ -68,7 +68,7 @@ def test_a_program_is_compiled_for_the_context_in_which_it_steps(clock):
         program.log.append("leave")
 
     program.session = session
-    players.Player(FakeFramework(program), JOB, Witness("/"), program.log.append)
+    players.Built(FakeFramework(program), JOB, Witness("/"), program.log.append)
     assert program.log == [{"stage": "compile"}, "enter", "compile", "leave"]
 
 

@@ -727,7 +727,7 @@ def test_a_lane_whose_program_no_proof_runs_has_no_proof_on_its_record(monkeypat
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.setattr(Witness, "edited", lambda self: [])
     sent = []
-    whole_run(dataclasses.replace(LANES["noop"], parity=parity), smoke(protocol, tmp_path), sent.append)
+    whole_run(dataclasses.replace(LANES["noop"], parity=parity), smoke(protocol, tmp_path), sent.append, None)
     assert sent[-1]["measurement"]["parity"]["proof"]["state"] == state
 
 
@@ -748,7 +748,7 @@ def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypat
     # This process has also imported networks of other tests, whose files are gone.
     monkeypatch.setattr(Witness, "edited", lambda self: [])
     sent = []
-    whole_run(LANES["noop"], smoke(protocol, tmp_path), sent.append)
+    whole_run(LANES["noop"], smoke(protocol, tmp_path), sent.append, None)
     assert sent[-1]["measurement"]["failure"] is None
     # As the user set it, whatever the worker was given.
     assert sent[-1]["measurement"]["settings"]["CUDA_VISIBLE_DEVICES"] == "1,0"

@@ -258,6 +258,7 @@ def revision(tmp_path, changes):
     return real(tmp_path, base={"package": package, "title": "v1"})
 
 
+PLAYER = "fwbench.worker.process."
 PROTOCOL, SPOKEN = "worker/protocol.py", f"VERSION = {protocol.VERSION}\n"
 
 
@@ -283,7 +284,7 @@ def test_a_revision_that_speaks_the_protocol_may_do_all_else_in_its_own_way(tmp_
     base, head = revision(
         tmp_path,
         [
-            ("worker/process/server.py", "fwbench.worker.process.player", "fwbench.worker.process.moved"),
+            *((f"worker/process/{file}.py", f"{PLAYER}player", f"{PLAYER}moved") for file in ("server", "run")),
             ("worker/process/player.py", "turn(self, rounds: int)", "turn(self, rounds: int, more: int = 0)"),
             ("worker/process/player.py", "player.alone_and_together", "player.both"),
             ("worker/process/player.py", "def alone_and_together", "def both"),

@@ -1,0 +1,167 @@
+"""First rounds: the processes that have measured a workload take turns before they end."""
+
+import dataclasses
+import math
+import os
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from fwbench.machine import machine
+from fwbench.models import CATALOG
+from fwbench.plugin.turning import Turning
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import Workload
+from fwbench.worker.client import workers as client
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.client.workers import Workers
+from fwbench.worker.turns.lanes import Lanes, Round
+from fwbench.worker.turns.sides import Side
+from tests.unit.fakes import NO_PROJECT
+from tests.unit.processes import alive, grandchildren
+from tests.unit.recorded import measured
+from tests.unit.shared import UNTIMED
+
+OF_ALL = Workload("", "noop", mode="fixed")
+TWO = ("noop", "again")
+
+
+@pytest.fixture
+def again(monkeypatch):
+    """A second lane that needs no framework."""
+    monkeypatch.setitem(LANES._all, "again", dataclasses.replace(LANES["noop"], name="again"))
+
+
+@pytest.fixture
+def workers(again):
+    made = Workers(machine(), "cpu", {}, NO_PROJECT, stays=lambda workload: workload.mode == "fixed")
+    yield made
+    made.close()
+
+
+def measure(workers, lane, mode="fixed"):
+    """The process that has measured in a lane."""
+    pids = []
+    workload = dataclasses.replace(OF_ALL, lane=lane, mode=mode)
+    measurement = workers.measure(workload, UNTIMED, lambda stage: pids.append(set(grandchildren(os.getpid()))))
+    assert measurement.failure is None
+    return pids[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
+def test_the_processes_that_have_measured_play_a_round_and_end(workers, tmp_path):
+    (first,) = measure(workers, "noop")
+    second = measure(workers, "again") - {first}
+    here = Side("here", "this run", PACKAGE, tmp_path, PACKAGE.parent)
+    lanes = Lanes(here, {OF_ALL: TWO}, CATALOG, machine(), "cpu", 60.0)
+    took_turns = []
+    turn = Lanes._turn
+
+    def noted(lanes, partner, *rest):
+        took_turns.append(frozenset(grandchildren(os.getpid())))
+        turn(lanes, partner, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lanes, "_turn", noted)
+        played = lanes.play_measured(OF_ALL, workers.staying(OF_ALL))
+    assert isinstance(played, Round)
+    assert played.values.keys() == {*TWO}
+    assert set(took_turns) == {frozenset({first, *second})}
+    assert not any(map(alive, {first, *second}))
+    assert workers.staying(OF_ALL) == {}
+    # Its memory is the measurement's, which holds more than turns.
+    assert not any("memory" in values for values in played.values.values())
+    # The servers go on.
+    assert not measure(workers, "noop") & {first, *second}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
+def test_a_process_stays_beside_the_other_lanes_of_its_workload_alone(workers):
+    (first,) = measure(workers, "noop")
+    measure(workers, "again")
+    assert workers.staying(OF_ALL).keys() == {*TWO}
+    measure(workers, "again")
+    assert alive(first)
+    measure(workers, "again", mode="inference")
+    assert not alive(first)
+    assert workers.staying(OF_ALL) == {}
+
+
+def test_a_process_that_fills_an_eighth_of_the_memory_does_not_stay(workers, monkeypatch):
+    monkeypatch.setattr(client, "host_memory", lambda: 2**20)
+    measure(workers, "noop")
+    assert workers.staying(OF_ALL) == {}
+
+
+class Run:
+    """A session in which all lanes have measured a workload; those of `staying` wait for turns."""
+
+    def __init__(self, monkeypatch, staying=("torch", "jax"), until=60.0):
+        self.selection = SimpleNamespace(minutes=1.0, pythons={}, device="cpu", protocol=UNTIMED)
+        self.machine, self.caches = SimpleNamespace(cpus=(0, 1)), SimpleNamespace(path=None)
+        self.measurements = [measured(lane, batch_size=1) for lane in ("torch", "jax")]
+        self.workload = dataclasses.replace(self.measurements[0].workload, lane="")
+        self.servers = {lane: SimpleNamespace(settle=lambda lane=lane: self.settled.append(lane)) for lane in staying}
+        self.settled, self.kept, self.played = [], [], []
+        self.keep = self.kept.append
+        monkeypatch.setattr(Lanes, "__init__", lambda lanes, side, names, *rest: setattr(lanes, "names", names))
+        monkeypatch.setattr(Lanes, "play_measured", lambda *given: self.play(*given))
+        begun = time.monotonic() - 60 + until
+        workloads = [measurement.workload for measurement in self.measurements]
+        project = SimpleNamespace(root=None, path=(), models={})
+        progress = SimpleNamespace(aside=lambda text: None)
+        self.turning = Turning(self, project, progress, begun, workloads)
+
+    def staying(self, workload):
+        return self.servers if workload == self.workload else {}
+
+    def play(self, lanes, workload, servers):
+        self.played.append((workload, *lanes.names[workload]))
+        turns = {lane: {"call": (0.1, 0.1), "latency": (0.1, 0.1)} for lane in servers}
+        return Round(1.0, turns, 0.0, 5.0)
+
+    def measured(self):
+        for measurement in self.measurements:
+            self.turning.measured(measurement.workload)
+
+
+def test_lanes_take_turns_once_the_last_of_them_is_measured_and_the_round_is_kept(monkeypatch):
+    run = Run(monkeypatch)
+    run.turning.measured(run.measurements[0].workload)
+    assert (run.played, run.settled) == ([], [])
+    run.turning.measured(run.measurements[1].workload)
+    assert run.played == [(run.workload, "torch", "jax")]
+    assert [(each.workload, each.begun) for each in run.kept] == [(run.workload, 1.0)]
+    assert run.settled == ["torch", "jax"]
+
+
+@pytest.mark.parametrize("given", [{"staying": ["jax"]}, {"until": 0.1}])
+def test_lanes_of_which_one_has_not_stayed_or_without_time_play_no_first_round(monkeypatch, given):
+    run = Run(monkeypatch, **given)
+    run.measured()
+    assert (run.played, run.kept) == ([], [])
+    assert set(run.settled) == set(run.servers)
+
+
+@pytest.mark.parametrize(
+    ("change", "until", "stays"),
+    [
+        ({}, math.inf, True),
+        ({"batch_size": 3}, math.inf, False),
+        ({"device": "gpu"}, math.inf, False),
+        ({}, -1.0, False),
+    ],
+)
+def test_a_process_stays_on_a_cpu_if_other_lanes_follow_and_there_is_time(monkeypatch, change, until, stays):
+    run = Run(monkeypatch, until=until)
+    assert run.turning.stays(dataclasses.replace(run.measurements[0].workload, **change)) is stays
+
+
+@pytest.mark.parametrize("change", [{"mode": "fit"}, {"devices": 2}])
+def test_fits_and_workloads_over_several_devices_do_not_stay(monkeypatch, change):
+    run = Run(monkeypatch)
+    workload = dataclasses.replace(run.measurements[0].workload, batch_size=2, **change)
+    run.turning._rivals.add(dataclasses.replace(workload, lane=""))
+    assert not run.turning.stays(workload)
