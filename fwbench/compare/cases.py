@@ -263,7 +263,7 @@ def cases(measurements: Iterable[Measurement], run: int = 0, commits: tuple[str,
     """One run's measurements as cases, with the rounds of turns that count by the whole run's usual pace."""
     given = list(measurements)
     usual = rounds.usual(turns for m in given for turns in m.turns)
-    lanes = grouped((m for m in given if m.turns), lambda m: dataclasses.replace(m.workload, lane=""))
+    lanes = grouped((m for m in given if m.turns), lambda m: m.workload.of_all)
     played = {
         contest: rounds.Played({m.workload.lane: rounds.counted(m.turns, usual) for m in of}, rounds.device_times(of))
         for contest, of in lanes.items()
@@ -274,7 +274,7 @@ def cases(measurements: Iterable[Measurement], run: int = 0, commits: tuple[str,
         if m.failure:
             alone.append(Case(workload, failures=(m,), commits=commits))
             continue
-        contest = dataclasses.replace(m.workload, lane="")
+        contest = m.workload.of_all
         own = played.get(contest, rounds.Played({}, {}))
         turns = tuple((run, each) for each in own.turns.get(m.workload.lane, ()))
         expected = rounds.expected(own, (of for of in played.values() if of is not own)).get(m.workload.lane, Scatter())
@@ -317,7 +317,7 @@ def comparisons(given: Iterable[Case]) -> list[Comparison]:
     """The workloads, each with the lanes that have numbers for it; seeds are replicates."""
     by_workload: dict[Workload, dict[str, Case]] = {}
     for case in over_seeds(measured(given)):
-        by_workload.setdefault(dataclasses.replace(case.workload, lane=""), {})[case.workload.lane] = case
+        by_workload.setdefault(case.workload.of_all, {})[case.workload.lane] = case
     return [Comparison(workload, lanes) for workload, lanes in by_workload.items()]
 
 

@@ -1,6 +1,5 @@
 """The turns of lanes: the time that they have, and the rounds that they play in it."""
 
-import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,7 +24,7 @@ from fwbench.worker.turns.sides import Side
 def may_follow(selection: Selection, workloads: Iterable[Workload]) -> bool:
     """True if lanes take turns after these are measured: the run has minutes, and a workload has several lanes."""
     timed = {workload for workload in workloads if workload.mode != "fit"}
-    rivals = len({dataclasses.replace(workload, lane="") for workload in timed}) < len(timed)
+    rivals = len({workload.of_all for workload in timed}) < len(timed)
     return selection.minutes > 0 and not selection.protocol.programs and rivals
 
 
@@ -61,7 +60,7 @@ class Turning:
         # By workload, its own lane empty: the lanes that are not measured yet, and those that take turns.
         self._left: dict[Workload, set[str]] = defaultdict(set)
         for workload in asked:
-            self._left[_of_all(workload)].add(workload.lane)
+            self._left[workload.of_all].add(workload.lane)
         self._rivals = {workload for workload, lanes in self._left.items() if len(lanes) > 1}
         self._names: dict[Workload, tuple[str, ...]] = {}
         self._servers = Servers(swapped=False)
@@ -73,7 +72,7 @@ class Turning:
 
     def stays(self, workload: Workload) -> bool:
         """True if a workload's process stays: on a CPU, if other lanes have the same workload, and time for a round."""
-        rivals = _of_all(workload) in self._rivals and workload.mode != "fit" and workload.devices == 1
+        rivals = workload.of_all in self._rivals and workload.mode != "fit" and workload.devices == 1
         return rivals and FORKS and workload.device == "cpu" and self._until_end > 0
 
     @property
@@ -87,7 +86,7 @@ class Turning:
         Raises:
             pytest.Session.Interrupted: the journal cannot be written.
         """
-        of_all = _of_all(workload)
+        of_all = workload.of_all
         self._left[of_all].discard(workload.lane)
         staying = {} if self._left[of_all] else self._session.staying(of_all)
         self._progress.aside(", takes turns" if len(staying) > 1 else "")
@@ -102,7 +101,7 @@ class Turning:
 
     def _contests(self, workload: Workload | None = None) -> list[Contest]:
         made = [m for m in self._session.measurements if not m.failure]
-        own = [m for m in made if workload is None or _of_all(m.workload) == workload]
+        own = [m for m in made if workload is None or m.workload.of_all == workload]
         return contests(own, len(self._session.machine.cpus))
 
     def _keep(self, played: PlayedRound) -> None:
@@ -126,8 +125,3 @@ class Turning:
                 decide(open_, self._lanes.play, lambda: end - time.monotonic(), self._keep, self._progress.line)
         except UserError as error:
             raise pytest.Session.Interrupted(str(error)) from None
-
-
-def _of_all(workload: Workload) -> Workload:
-    """The workload of all lanes; its own lane is empty."""
-    return dataclasses.replace(workload, lane="")

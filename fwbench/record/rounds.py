@@ -39,7 +39,7 @@ def with_rounds(measurements: Iterable[Measurement], rounds: Iterable[PlayedRoun
         by_workload.setdefault(each.workload, {})[each.begun] = each
     joined = []
     for m in measurements:
-        own = {} if m.failure else by_workload.get(dataclasses.replace(m.workload, lane=""), {})
+        own = {} if m.failure else by_workload.get(m.workload.of_all, {})
         turns = [
             {"begun": each.begun, "pace": each.pace, **each.turns[m.workload.lane]}
             for each in own.values()

@@ -203,6 +203,11 @@ class Workload(Decoded):
         return dataclasses.replace(self, data_path=None)
 
     @property
+    def of_all(self) -> "Workload":
+        """The workload of all lanes: its own lane is empty."""
+        return dataclasses.replace(self, lane="")
+
+    @property
     def parts(self) -> int:
         """The number of equal parts of a batch: for each device, those whose gradients it adds up."""
         return self.devices * self.accumulate

@@ -16,10 +16,10 @@ from fwbench.report.tables import Column, Table, tabulate
 
 def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], ...]:
     """The columns of a table over these cases; speed-up is relative to the baseline lane."""
-    baselines = {dataclasses.replace(case.workload, lane=""): case for case in cases if case.workload.lane == baseline}
+    baselines = {case.workload.of_all: case for case in cases if case.workload.lane == baseline}
 
     def beside(case: Case) -> Case | None:
-        return baselines.get(dataclasses.replace(case.workload, lane=""))
+        return baselines.get(case.workload.of_all)
 
     def shown(case: Case) -> str:
         other = beside(case)

@@ -118,6 +118,19 @@ def _median(metrics: Sequence[Metric]) -> Metric:
     return dataclasses.replace(first, value=statistics.median(value for _, value in known), source=source)
 
 
+def compiled_by(made: Measurement, measured: Measurement) -> Measurement:
+    """A measurement of a program that was loaded, with the times of the process that compiled it."""
+    metrics = dict(measured.metrics)
+    for name in ("trace_time", "compile_time"):
+        metrics[name] = made.metrics[name]
+    if (steady := metrics.get("time_to_steady")) and steady.value is not None:
+        compiled, loaded = made.compiling or 0.0, measured.compiling or 0.0
+        metrics["time_to_steady"] = dataclasses.replace(steady, value=steady.value + compiled - loaded)
+    stages = {name: made.stages.get(name, 0.0) + seconds for name, seconds in measured.stages.items()}
+    overhead = (made.overhead_s or 0.0) + (measured.overhead_s or 0.0)
+    return dataclasses.replace(measured, metrics=metrics, stages=stages, overhead_s=overhead)
+
+
 def same_texts(texts: Texts, measurement: Measurement) -> Measurement:
     """Fail a measurement whose process has read other texts than the run began with."""
     differing = [] if measurement.failure else texts.unlike(measurement.sources)

@@ -74,11 +74,18 @@ class Server:
         return self.channel.alive
 
     def measure(
-        self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float = 0.0
+        self,
+        job: Mapping[str, Any],
+        workload: Workload,
+        tell: Callable[[str], None],
+        waited: float = 0.0,
+        keeps: bool = False,
     ) -> Measurement:
         """Run a workload's job until its record arrives; kill it at the protocol's deadline.
 
-        The seconds `waited` for the previous job's worker to end count as overhead.
+        Args:
+            waited: the seconds until the previous job's worker had ended, which count as overhead.
+            keeps: whether the next job finds what this one compiles.
         """
         try:
             if isinstance(answer := self.ready(), Failure):
@@ -88,7 +95,7 @@ class Server:
                 sentence = f"no worker could be started with {self._python}: {answer.message}"
                 return Measurement(workload, failure=dataclasses.replace(answer, kind=kind, message=sentence))
             measurement = self._converse({**job, "caches": self._caches is not None}, workload, tell, waited)
-            if self._caches and self._compiled:
+            if self._caches and self._compiled and not (keeps and measurement.failure is None):
                 made = self._caches.path / "compiled"
                 if measurement.failure is None and made.is_dir():
                     shutil.copytree(made, self._compiled, copy_function=shutil.move, dirs_exist_ok=True)
@@ -155,7 +162,7 @@ class Server:
                 self._ending = True
                 measurement = conversation.timed(answer["measurement"], waited)
                 if job.get("stays") and measurement.failure is None:
-                    self.staying = dataclasses.replace(measurement.workload, lane="")
+                    self.staying = measurement.workload.of_all
                 return measurement
             elif "exited" in answer:
                 answer = conversation.died(answer["exited"])

@@ -28,6 +28,7 @@ from fwbench.record.storage import PROOFS
 from fwbench.record.workload import FORWARD, LOWER, STATEFUL, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
+from fwbench.worker.chain import compiled_by
 from fwbench.worker.client.fallback import Flags, added, compilers_fault, milder, stated
 from fwbench.worker.client.ladder import Ladder
 from fwbench.worker.client.scratch import Scratch
@@ -185,11 +186,32 @@ class Workers:
     def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
         """Measure a workload in its lane's server, or in one process per device."""
         begun = time.monotonic()
-        self._settle(dataclasses.replace(workload, lane=""), lane.name)
+        self._settle(workload.of_all, lane.name)
         waited = time.monotonic() - begun
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
-        return watched(functools.partial(self._served, lane, job, workload, tell, waited))
+        measure = self._loaded if self._loads(lane, workload, job["protocol"]) else self._served
+        return watched(functools.partial(measure, lane, job, workload, tell, waited))
+
+    def _loads(self, lane: Lane, workload: Workload, protocol: Mapping[str, Any]) -> bool:
+        """True if one process compiles a workload's program for the process that measures it."""
+        once = workload.mode == "fit" or workload.devices > 1 or protocol["smoke"] or protocol["programs"]
+        return self._device == "cpu" and bool(lane.sharing) and not once
+
+    def _loaded(
+        self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None], waited: float
+    ) -> Measurement:
+        """Measure a program that another process has compiled, with the compile time of that one.
+
+        A compiler leaves a heap behind in which all threads of XLA's programs look for blocks, and calls take up to a
+        tenth longer. Processes that take turns load their programs, too (docs/evidence/heap.md).
+        """
+        compiling = {**job, "protocol": {**job["protocol"], "smoke": True}, "patience": 0.0, "stays": False}
+        made = self._served(lane, compiling, workload, tell, waited, keeps=True)
+        if made.failure:
+            return made
+        self._settle(workload.of_all, lane.name)
+        return compiled_by(made, self._served(lane, job, workload, tell))
 
     def staying(self, workload: Workload) -> dict[str, Server]:
         """The servers whose processes have measured a workload and stay, by lane; its own `lane` is empty."""
@@ -211,20 +233,29 @@ class Workers:
         server = self._servers.get(name)
         if server is None or not server.alive:
             variables = self._variables(lane, devices)
-            server = Server(self._python(lane), lane, self._machine.cpus, variables, self._compiled)
+            compiled = self._compiled
+            if compiled is None and lane.sharing and self._device == "cpu":
+                compiled = self._temporary("compiled")
+            server = Server(self._python(lane), lane, self._machine.cpus, variables, compiled)
             self._servers[name] = server
         return server
 
     def _served(
-        self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None], waited: float = 0.0
+        self,
+        lane: Lane,
+        job: dict[str, Any],
+        workload: Workload,
+        tell: Callable[[str], None],
+        waited: float = 0.0,
+        keeps: bool = False,
     ) -> Measurement:
-        """Measure a workload in its lane's server."""
+        """Measure a workload in its lane's server; `keeps`: the next job loads what this one compiles."""
         try:
             server = self._server(lane, workload.devices)
         except OSError as error:
             sentence = f"no worker could be started with {self._python(lane)}: {error.strerror}"
             return Measurement(workload, failure=Failure("crashed", sentence))
-        measurement = server.measure(job, workload, tell, waited)
+        measurement = server.measure(job, workload, tell, waited, keeps)
         if server.staying and (measurement.value("host_peak_memory") or math.inf) > _ROOM * host_memory():
             server.settle()
         return measurement
