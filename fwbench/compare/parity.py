@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from fwbench.compare.agreement import Agreement, agreement
 from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words
 from fwbench.extensions import addition
+from fwbench.record.lanes import network
 from fwbench.record.measurement import Measurement
 
 Word = Literal["proved", "checked", "different", "unchecked"]
@@ -34,8 +35,8 @@ _WRONG = {
 
 # States of a proof that holds: it was made against the reference, or the lane is the reference itself.
 _HOLDS = ("proved", "reference")
-# The state of a lane whose program no proof runs, such as a program that another compiler makes.
-_DERIVED = "derived"
+# The state of a lane whose program no proof runs, and of one whose framework is the model's only one.
+_DERIVED, _ALONE = "derived", "alone"
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,13 @@ def _start(measurement: Measurement) -> tuple[int, str]:
 def _doubt(one: Case, other: Case) -> tuple[str, bool]:
     """The reason why no proof holds for two lanes, empty if one does; and true if a proof found that they differ."""
     proofs = _proof(one), _proof(other)
-    if _one_framework(one, other):
+    if _alike(one, other):
         return "a proof compares two frameworks, and these lanes are of one", False
     # A proof that fails only in training holds for inference.
     held = "training_alone" if one.workload.mode == "inference" else ""
-    unproved = [proof for proof in proofs if proof.get("state") not in _HOLDS and not proof.get(held)]
+    # The only framework's network is the reference of the program that a compiler makes of it.
+    holds = (*_HOLDS, _ALONE) if _one_framework(one, other) else _HOLDS
+    unproved = [proof for proof in proofs if proof.get("state") not in holds and not proof.get(held)]
     # A proof that failed in float64 comes first: the other lane's state does not outweigh it.
     for proof in sorted(unproved, key=lambda proof: proof.get("state") != "failed"):
         return proof.get("reason") or "it has never been proved", proof.get("state") == "failed"
@@ -106,6 +109,14 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
 
 def _one_framework(one: Case, other: Case) -> bool:
     return len({_proof(case).get("framework", case.workload.lane) for case in (one, other)}) == 1
+
+
+def _alike(one: Case, other: Case) -> bool:
+    """True if no proof tells two lanes apart: of one framework, but for a network and its compiled program."""
+    if not _one_framework(one, other):
+        return False
+    programs = {_proof(case).get("program", "") for case in (one, other)}
+    return len(programs) == 1 or len({network(case.workload.lane) for case in (one, other)}) > 1
 
 
 def _proof(case: Case) -> Mapping[str, Any]:
@@ -153,9 +164,9 @@ def doubts(given: Iterable[Case]) -> list[str]:
     for one, other in _pairs(given):
         lanes, model = f"{one.workload.lane} and {other.workload.lane}", one.workload.model
         why, shown = apart(one, other), evidence(one, other)
-        # `fwbench prove` compares lanes that each have a framework of their own, and a network.
+        # `fwbench prove` compares lanes that each have a framework or a program of their own, and a network.
         states = {_proof(case).get("state") for case in (one, other)}
-        can_prove = not _one_framework(one, other) and states.isdisjoint((_DERIVED, "alone"))
+        can_prove = not _alike(one, other) and states.isdisjoint((_DERIVED, _ALONE))
         to_prove = [model] if can_prove else []
         if why in _WRONG:
             lists = _advice("; ", to_prove, given, "lists them") if why == OTHER_WEIGHTS else ""
@@ -209,12 +220,17 @@ def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:
 def _advice(mark: str, models: Collection[str], given: Iterable[Case], what: str) -> str:
     """The end of a sentence, after a mark: the command that proves models, and what it does.
 
-    The command names the interpreters that `--fwbench-python` named when the models were measured. Empty if there are
-    no models, or if the extension with the command is not here.
+    The command names the interpreters that `--fwbench-python` named when the models were measured, and the lanes if
+    one has no proof of its own program. Empty if there are no models, or if the extension with the command is not here.
     """
     if not models or not addition("prove"):
         return ""
-    proofs = (_proof(case) for case in given if case.workload.model in models)
-    pythons = dict.fromkeys(f"{proof['framework']}={proof['python']}" for proof in proofs if proof.get("python"))
-    options = itertools.chain.from_iterable(("--python", python) for python in pythons)
+    proofs = [(case.workload.lane, _proof(case)) for case in given if case.workload.model in models]
+    pythons = dict.fromkeys(f"{proof['framework']}={proof['python']}" for _, proof in proofs if proof.get("python"))
+    options = [*itertools.chain.from_iterable(("--python", python) for python in pythons)]
+    to_prove = {lane: proof for lane, proof in proofs if proof.get("state") not in (*_HOLDS, _ALONE, _DERIVED)}
+    # Without this option the command proves no lane's own program.
+    if any(proof.get("program") for proof in to_prove.values()):
+        lanes = (proof.get("program") or lane for lane, proof in to_prove.items())
+        options += ["--lanes", ",".join(dict.fromkeys(lane for lane in lanes if not network(lane)))]
     return f"{mark}`{shlex.join(['fwbench', 'prove', *models, *options])}` {what}"

@@ -20,7 +20,7 @@ from fwbench.models import CATALOG, Model, ModelError, checkpoint
 from fwbench.models.sources import Sources, sources
 from fwbench.record import files
 from fwbench.record.decoding import Decoded
-from fwbench.record.lanes import LANES, networks
+from fwbench.record.lanes import LANES, framework_of, networks
 
 SHIPPED = Path(__file__).with_name("proofs")
 
@@ -45,6 +45,7 @@ class Key(Decoded):
     @classmethod
     def of(cls, model: Model, candidate: str) -> "Key":
         """The present key of a framework's network and the reference's, as this interpreter finds them."""
+        candidate = framework_of(candidate)
         by_framework = _sources(model, candidate)
         installed = {}
         for framework, own in by_framework.items():
@@ -115,9 +116,10 @@ class Power(Decoded):
 
 @dataclass(frozen=True)
 class Proved(Decoded):
-    """The result of a proof of a framework's network against the reference's.
+    """The result of a proof of a framework's network, or of a lane's own program, against the reference's network.
 
     Attributes:
+        candidate: the framework, or the lane.
         state: `proved`, or `failed`.
         sentence: the differences, if it failed.
         errors: the largest float64 error of each quantity that the proof reached.
@@ -160,10 +162,11 @@ def write(proved: Proved, folder: Path) -> None:
     files.write(folder / f"{proved.model}.json", text)
 
 
-def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
-    """The statement in a record of a framework's lane on the proof of its network.
+def stamp(model: Model, candidate: str, folder: Path | None) -> dict[str, Any]:
+    """The statement in a record of a lane on the proof of its network or program.
 
     Args:
+        candidate: the lane's framework, or the lane if its own program is proved.
         folder: the folder of the project's proofs.
 
     Returns:
@@ -172,15 +175,18 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
         and, if there is a proof, its `errors`, `bounds`, `versions` and any `untried` sides. A `failed` one that holds
         for inference has `training_alone`, too.
     """
-    own = {"framework": framework}
-    if len(model.networks) < 2 or framework not in model.networks:
+    framework = framework_of(candidate)
+    # A lane's own program is proved beside its framework's network, also if the model has no other framework.
+    own = {"framework": framework} if candidate == framework else {"framework": framework, "program": candidate}
+    if framework not in model.networks or (len(model.networks) < 2 and candidate == framework):
         return {**own, "state": "alone"}
-    if framework == model.reference:
+    if candidate == model.reference:
         return {**own, "state": "reference"}
     folders = [*([folder] if folder else []), *([SHIPPED] if of_suite(model, framework) else [])]
-    kept = [one for place in folders for one in _read(place, model.name) if one.candidate == framework]
+    kept = [one for place in folders for one in _read(place, model.name) if one.candidate == candidate]
     if not kept:
-        return {**own, "state": "missing", "reason": "it has never been proved"}
+        what = "it" if candidate == framework else f"what the lane {candidate} compiles"
+        return {**own, "state": "missing", "reason": f"{what} has never been proved"}
     # A project may have proved one of the suite's own models again, with its own versions.
     changes = [one.key.changed(model, framework) for one in kept]
     changed = min(changes, key=bool)
@@ -197,9 +203,9 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
     }
 
 
-def of_suite(model: Model, framework: str) -> bool:
-    """True if both the model and the framework's network are the suite's own: a lane may bring other networks."""
-    own = CATALOG.get(model.name)
+def of_suite(model: Model, candidate: str) -> bool:
+    """True if both the model and the candidate's network are the suite's own: a lane may bring other networks."""
+    framework, own = framework_of(candidate), CATALOG.get(model.name)
     if own is None:
         return False
     suite = own.networks | networks(model.name, own=True)

@@ -49,6 +49,7 @@ class Proof(msgspec.Struct):
     """The proof of a lane's network, as its record states it."""
 
     framework: Name | UnsetType = UNSET
+    program: Annotated[Name, Meta(description="the lane, if its own program is proved")] | UnsetType = UNSET
     state: Name | UnsetType = UNSET
     reason: TEXT | None = None
     training_alone: bool = False

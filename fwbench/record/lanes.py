@@ -55,8 +55,9 @@ class Lane(Decoded):
             there.
         sharing: further variables that make the compilers use the shared folders, for processes that take turns and
             for those that compile their programs.
-        parity: import path of the `fwbench.ext.proofs.case.Side` that stands for its framework in proofs. None: no
-            proof runs the lane's program, for example because another compiler makes it, and each run checks it.
+        parity: import path of the `fwbench.ext.proofs.case.Side` that stands for its framework in proofs; of a lane
+            whose compiler is another one, the side that runs the lane's own program. None: no proof runs the lane's
+            program, and each run checks it.
         networks: import paths, by model, of networks in the lane's framework, for models that name none in it.
         fallback: flags to add one after the other if the lane crashes or its compiler fails on a GPU, the mildest
             first: an environment variable and the text to add to its value.
@@ -175,17 +176,19 @@ _TORCH = Lane(
 )
 
 
-def compiled(lane: Lane, name: str, title: str) -> Lane:
-    """The lane that compiles a framework's programs, from the lane that does not; no proof runs what it compiles."""
+def compiled(lane: Lane, name: str, title: str, parity: str | None = None) -> Lane:
+    """The lane that compiles a framework's programs, from the lane that does not; `parity` runs what it compiles."""
     # On a CPU, compiling takes longer than all else.
     return dataclasses.replace(
-        lane, name=name, title=title, baseline=False, parity=None, profiles=("paper",), gpu_profiles=("quick",)
+        lane, name=name, title=title, baseline=False, parity=parity, profiles=("paper",), gpu_profiles=("quick",)
     )
 
 
-_COMPILED = compiled(_TORCH, "torch-compile", "PyTorch (torch.compile)")
+_COMPILED = compiled(
+    _TORCH, "torch-compile", "PyTorch (torch.compile)", "fwbench.ext.proofs.torch_compile:CompiledSide"
+)
 # Measured only when they are asked for.
-_ASKED = dataclasses.replace(_COMPILED, profiles=(), gpu_profiles=())
+_ASKED = dataclasses.replace(_COMPILED, parity=None, profiles=(), gpu_profiles=())
 _MAX = dataclasses.replace(_ASKED, name="torch-compile-max", title="PyTorch (torch.compile, max-autotune)")
 _STEP = dataclasses.replace(
     _ASKED, name="torch-compile-step", title="PyTorch (torch.compile, whole training step)", processes={}
@@ -309,6 +312,22 @@ def networks(model: str, *, own: bool = False) -> dict[str, str]:
     """
     lanes = [lane for lane in LANES.values() if lane.package == "fwbench" or not own]
     return {lane.framework: lane.networks[model] for lane in lanes if model in lane.networks}
+
+
+def candidate(lane: Lane) -> str:
+    """The name under which proofs keep a lane's program: its framework's, or its own; empty if no proof runs it.
+
+    A lane has proofs of its own program if its `parity` is another one than that of its framework's first lane.
+    """
+    if lane.derived or not lane.parity:
+        return ""
+    first = next(each.parity for each in LANES.values() if each.framework == lane.framework and each.parity)
+    return lane.framework if lane.parity == first else lane.name.partition(":")[0]
+
+
+def framework_of(candidate: str) -> str:
+    """The framework of a proof's candidate, which is a framework or a lane whose own program is proved."""
+    return LANES[candidate].framework if candidate in LANES else candidate
 
 
 def recorded(lanes: Iterable[Lane]) -> tuple[str, ...]:

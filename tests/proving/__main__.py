@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fwbench.machine import machine
 from fwbench.models import CATALOG, store
-from fwbench.models.project import complete
+from fwbench.models.project import complete, programs
 from fwbench.record.lanes import LANES
 from fwbench.worker.client.starting import environment
 from tests.proving import page, records
@@ -33,6 +33,11 @@ def main() -> None:
     for pair in pairs:
         if not records.current(*pair):
             _start(*pair)
+    for name, model in CATALOG.items():
+        for lane in programs(model).values():
+            found = store.stamp(complete(model), lane, None)
+            if "program" in found and found["state"] == "stale":
+                subprocess.run([sys.executable, "-m", "fwbench", "prove", name, "--lanes", lane], cwd=ROOT, check=True)
     PAGE.write_text(page.render({pair: records.full(*pair) for pair in pairs}), encoding="utf-8")
 
 

@@ -68,7 +68,7 @@ class SuiteProof(Proof):
 
     def torch_compile(self) -> float:
         """Error of compiled PyTorch's float32 logits against eager ones."""
-        return logits_error(self._coarse(TorchSide, compiled=True), self._coarse(TorchSide, channels_last=True))
+        return logits_error(self._coarse(side("torch-compile")), self._coarse(TorchSide, channels_last=True))
 
     def jit(self) -> float:
         """Error of the float32 logits of `jax.jit` or `tf.function` against those of the same, operator by operator."""

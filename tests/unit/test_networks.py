@@ -7,7 +7,16 @@ import pytest
 import fwbench
 from fwbench.compare.cases import short, title
 from fwbench.models import CATALOG, Model
-from fwbench.models.project import Project, complete, is_further, proofs, provable, proved_as, unknown_network
+from fwbench.models.project import (
+    Project,
+    complete,
+    is_further,
+    programs,
+    proofs,
+    provable,
+    proved_as,
+    unknown_network,
+)
 from fwbench.models.store import Key, Proved, write
 from fwbench.plugin.conditions import _followed
 from fwbench.record.lanes import LANES, OWN, network
@@ -171,9 +180,10 @@ def test_each_further_network_is_proved_against_another_frameworks_under_a_name_
     ]
 
 
-def stamped(lane, model, folder):
+def stamped(lane, model, folder, **fields):
     """What the record of a lane says of its proof."""
-    job = {"proofs": str(folder), "proved_as": proved_as(model, lane).name}
+    workload = Workload(lane, model.name, **fields).to_json()
+    job = {"proofs": str(folder), "proved_as": proved_as(model, lane).name, "workload": workload}
     return _proof(complete(model, lane), LANES[lane], job)
 
 
@@ -193,9 +203,35 @@ def test_a_record_has_the_proof_of_the_network_that_its_lane_runs(tmp_path):
         assert stamped("torch:fused", TWO, tmp_path)["state"] == state
         assert stamped("torch:fused", TWO, tmp_path)["framework"] == "torch"
         assert stamped("jax", TWO, tmp_path)["state"] == "proved"
-    # No proof runs what another compiler makes of it.
+    # No proof runs what another compiler makes of a further network.
+    prove("proved", "torch:fused", "torch-compile")
     assert stamped("torch-compile:fused", TWO, tmp_path)["state"] == "derived"
-    assert stamped("torch-compile:eager", TWO, tmp_path)["state"] == "derived"
+    assert stamped("torch-compile-max:eager", TWO, tmp_path)["state"] == "derived"
+
+
+def test_a_compiled_program_has_a_proof_of_its_own_for_what_that_proof_runs(tmp_path):
+    def write_proof(candidate):
+        key = Key.of(complete(PLAIN), candidate)
+        write(Proved("plain", candidate, "torch", "proved", "", {}, {}, key), tmp_path)
+
+    write_proof("jax")
+    found = stamped("torch-compile", PLAIN, tmp_path)
+    assert (found["framework"], found["program"], found["state"]) == ("torch", "torch-compile", "missing")
+    write_proof("torch-compile")
+    for mode in ("inference", "prefill", "decode"):
+        assert stamped("torch-compile", PLAIN, tmp_path, mode=mode)["state"] == "proved"
+    assert "program" not in stamped("torch", PLAIN, tmp_path)
+    assert stamped("jax", PLAIN, tmp_path)["state"] == "proved"
+    for fields in ({"mode": "train_step"}, {"mode": "fit"}, {"device": "gpu"}, {"axes": (("length", (2, 4)),)}):
+        assert stamped("torch-compile", PLAIN, tmp_path, **fields)["state"] == "derived"
+    assert stamped("torch-compile-max", PLAIN, tmp_path)["state"] == "derived"
+
+
+def test_the_candidates_of_lanes_are_frameworks_and_programs_of_their_own():
+    asked = {
+        lane: candidate for lane, candidate in programs(complete(PLAIN)).items() if LANES[lane].package == "fwbench"
+    }
+    assert asked == {"torch-compile": "torch-compile", "jax": "jax"}
 
 
 def test_networks_of_one_framework_alone_are_checked_in_each_run(tmp_path):

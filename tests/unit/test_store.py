@@ -219,6 +219,28 @@ def test_an_edited_network_makes_its_own_proof_stale_and_no_other(networks, tmp_
     assert stamp(other, "jax", tmp_path)["state"] == "proved"
 
 
+@pytest.mark.parametrize("model", [MODEL, fwbench.Model("mine", torch="zoo.torch_net:Net", inputs=fwbench.normal(4))])
+def test_a_compiled_program_is_proved_by_itself_also_without_another_framework(networks, tmp_path, model):
+    def state():
+        found = stamp(model, "torch-compile", tmp_path)
+        assert (found["framework"], found["program"]) == ("torch", "torch-compile")
+        return found["state"], found["reason"]
+
+    store.write(proved(), tmp_path)
+    assert state() == ("missing", "what the lane torch-compile compiles has never been proved")
+    own = Proved("mine", "torch-compile", "torch", "proved", "", {}, {}, Key.of(model, "torch-compile"))
+    store.write(own, tmp_path)
+    assert state() == ("proved", "")
+    assert stamp(MODEL, "jax", tmp_path)["state"] == "proved"
+    versions = {"torch": {**own.key.versions["torch"], "torch": "0.1"}}
+    earlier = dataclasses.replace(own, key=dataclasses.replace(own.key, versions=versions))
+    store.write(earlier, tmp_path / "earlier")
+    found = stamp(model, "torch-compile", tmp_path / "earlier")
+    assert (found["state"], found["reason"][:17]) == ("stale", "torch was 0.1 and")
+    (networks / "zoo" / "torch_net.py").write_text("import torch\n\nEDITED = 1\n")
+    assert state() == ("stale", "zoo.torch_net has changed")
+
+
 def test_other_versions_make_a_proof_stale(networks, tmp_path):
     versions = {name: dict(of) for name, of in Key.of(MODEL, "jax").versions.items()}
     now = versions["jax"]["flax"]

@@ -353,15 +353,16 @@ def relative(one: Array, other: Array) -> float:
     return distance(one, other) / size if size else 0.0
 
 
-def side(framework: str) -> type[Side]:
-    """The class of a framework's sides, which its lanes name.
+def side(candidate: str) -> type[Side]:
+    """The class of the sides of a framework, or of a lane whose own program is proved, as lanes name it.
 
     Raises:
         ModelError: no lane names one, or the framework cannot be imported.
     """
-    path = next((lane.parity for lane in LANES.values() if lane.framework == framework and lane.parity), None)
+    named = (lane.parity for lane in LANES.values() if candidate in (lane.framework, lane.name) and lane.parity)
+    path = next(named, None)
     if path is None:
-        raise ModelError(f"nothing can be proved in {framework}: no lane of it names a class for `parity`")
+        raise ModelError(f"nothing can be proved in {candidate}: no lane of it names a class for `parity`")
     side_class: type[Side] = load(path)
     return side_class
 

@@ -12,7 +12,7 @@ from fwbench.machine import machine
 from fwbench.models import Model, store
 from fwbench.models.project import Project
 from fwbench.models.store import Proved
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import LANES, framework_of
 from fwbench.record.measurement import Failure
 from fwbench.record.storage import PROOFS
 from fwbench.worker.client.channel import Channel
@@ -35,7 +35,9 @@ def prove(
     *,
     pythons: Mapping[str, str] | None = None,
 ) -> Proved:
-    """Prove a framework's network against the model's reference, and keep the proof among the project's records.
+    """Prove a candidate against the model's reference, and keep the proof among the project's records.
+
+    The candidate is a framework, or a lane whose own program is proved.
 
     The proof is in the state `proved` or `failed`. Frameworks that do not run under this interpreter have theirs in
     `pythons`, and `tell` is called with the name of each comparison as it begins.
@@ -44,7 +46,7 @@ def prove(
         UserError: there can be no proof (a network cannot be built, or the process died), or the proof cannot be
             written. The sentence says why.
     """
-    kept = folder(model, candidate, project)
+    kept, framework = folder(model, candidate, project), framework_of(candidate)
     job = {
         "model": model.to_json(),
         "candidate": candidate,
@@ -54,7 +56,7 @@ def prove(
     }
     variables = dict(os.environ)
     for lane in LANES.values():
-        if lane.framework in (model.reference, candidate):
+        if lane.framework in (model.reference, framework):
             variables = environment(variables, machine().threads, "cpu", lane)
     python = interpreter(model, candidate, pythons or {})
     no_proof = f"{model.name}: no proof of {candidate}"
@@ -66,9 +68,9 @@ def prove(
         answer = _answer(channel, deadline, tell, no_proof)
     if "missing" in answer:
         raise UserError(
-            f"{no_proof}: it needs {model.reference} and {candidate} in one process, and {python} has no "
+            f"{no_proof}: it needs {model.reference} and {framework} in one process, and {python} has no "
             f"{answer['missing']}: install that there, or name an interpreter that has both by --fwbench-python "
-            f"{candidate}=PATH (--python of fwbench prove)"
+            f"{framework}=PATH (--python of fwbench prove)"
         )
     if "unavailable" in answer:
         raise UserError(f"{no_proof}: {answer['unavailable']}")
@@ -103,7 +105,7 @@ def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_p
 
 def interpreter(model: Model, candidate: str, pythons: Mapping[str, str]) -> str:
     """The interpreter that proves: the candidate's, as its versions are proved; else the reference's; else this one."""
-    return pythons.get(candidate) or pythons.get(model.reference) or sys.executable
+    return pythons.get(framework_of(candidate)) or pythons.get(model.reference) or sys.executable
 
 
 def folder(model: Model, candidate: str, project: Project) -> Path:

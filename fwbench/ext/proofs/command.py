@@ -5,11 +5,12 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from fwbench.commands.collecting import collected, has_framework
-from fwbench.errors import UserError
+from fwbench.errors import UserError, hint
 from fwbench.ext.proofs.client import interpreter, prove
 from fwbench.models import CATALOG, Model
-from fwbench.models.project import Project, proofs
+from fwbench.models.project import Project, complete, programs, proofs
 from fwbench.models.store import Power, Proved, of_suite
+from fwbench.record.lanes import framework_of
 from fwbench.suite.selection import pythons
 
 # Exit code where a proof found a difference.
@@ -25,15 +26,21 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compares each framework's network with the reference's in float64: output, loss, gradients, "
         "running statistics, and the losses of five SGD and Adam steps; and what each loses in float32. It says which "
-        "choices of the reference no input takes. A proof is kept for as long as the model, its source files "
-        "and the frameworks' versions stay as they are. Ends with 0 where all is proved that tests measure, 1 "
-        "where networks differ, and 4 where there can be no proof."
+        "choices of the reference no input takes. Of a compiler's lane it compares outputs alone. A proof is kept for "
+        "as long as the model, its source files and the frameworks' versions stay as they are. Ends with 0 where all "
+        "is proved that tests measure, 1 where networks differ, and 4 where there can be no proof."
     )
     parser.add_argument(
         "models",
         nargs="*",
         metavar="MODEL",
         help="names of models that the project's tests name, or of the suite's own. Default: all that the tests name",
+    )
+    parser.add_argument(
+        "--lanes",
+        metavar="LANE,...",
+        help="prove what these lanes compute, such as the program that torch-compile makes. Default: the networks of "
+        "all frameworks",
     )
     parser.add_argument(
         "--python",
@@ -53,12 +60,12 @@ def _run(options: argparse.Namespace) -> int:
     project, others = found.project, {**pythons(found.pythons), **given}
     code = 0
     for chosen in _chosen(options.models, project, found.models):
-        pairs = proofs(chosen)
+        pairs = _of_lanes(chosen, options.lanes.split(",")) if options.lanes else proofs(chosen)
         if not pairs:
             print(f"{chosen.name}: only in {chosen.reference}, so there is nothing to prove")
         for model, candidate in pairs:
             here = interpreter(model, candidate, others) == sys.executable
-            if here and of_suite(model, candidate) and not has_framework(candidate):
+            if here and of_suite(model, candidate) and not has_framework(framework_of(candidate)):
                 print(f"{model.name}: {candidate} is not installed here, so its network is not proved")
                 continue
             try:
@@ -89,9 +96,19 @@ def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[
     return [project.models[name] for name in names]
 
 
+def _of_lanes(model: Model, lanes: Iterable[str]) -> list[tuple[Model, str]]:
+    """The proofs of what these lanes compute, as `fwbench.models.project.proofs` has them."""
+    known = programs(model)
+    for lane in lanes:
+        if lane not in known:
+            raise UserError(f"no proof compares what the lane {lane!r} computes of {model.name}: {hint(lane, known)}.")
+    return [(complete(model), known[lane]) for lane in dict.fromkeys(lanes)]
+
+
 def _line(proved: Proved, *, differs: bool) -> str:
     """The result of a proof, in which something `differs` that tests measure, or nothing."""
-    pair = f"{proved.candidate} {{}} the same as {proved.reference}"
+    scope = "" if proved.candidate == framework_of(proved.candidate) else " in inference"
+    pair = f"{proved.candidate} {{}} the same as {proved.reference}{scope}"
     if differs:
         return f"{proved.model}: {pair.format('does not compute')}: {proved.sentence}"
     at = f" at {len(proved.points)} points ({'; '.join(proved.points)})" if proved.points else ""

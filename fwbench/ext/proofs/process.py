@@ -27,6 +27,7 @@ from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.inputs import too_large
 from fwbench.models.store import Key, Nearest, Power, Proved
+from fwbench.record.lanes import framework_of
 from fwbench.worker.process.pipes import Pipes
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -64,6 +65,8 @@ def _missing(frameworks: Iterable[str]) -> str | None:
 
 def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     """Compare the two networks in this process, and plant mistakes in the candidate's.
+
+    Of a lane's own program only inference is compared.
 
     Where `patient` is false, only as many are planted as fit into a time in proportion to the proof's.
     """
@@ -132,8 +135,9 @@ def _compare(model: Model, candidate: str, send: Send, found: _Findings) -> tupl
     """
     try:
         match(model, candidate)
-        for mode in modes(model):
-            proof = Proof(model, candidate, mode)
+        trains = framework_of(candidate) == candidate
+        for mode in modes(model, trains=trains):
+            proof = Proof(model, candidate, mode, trains=trains)
             for quantity in proof.quantities:
                 send({"stage": f"{mode}: {quantity}"})
                 found.nearest.append(proof.worst(quantity))
@@ -148,17 +152,17 @@ def _compare(model: Model, candidate: str, send: Send, found: _Findings) -> tupl
             errors, note = stepping.prove(model, candidate)
             found.nearest += errors
             found.notes.append(note)
-        if model.train_step:
+        if model.train_step and trains:
             send({"stage": "training steps"})
             steps = own_steps.prove(model, candidate)
             found.nearest += steps.nearest
             found.notes.append(steps.note)
             failure = _joined(failure, steps.failure)
         if not failure:
-            found.further = _further(model, candidate, found.left_out, send)
-        return failure, bool(failure)
+            found.further = _further(model, candidate, found.left_out, send, trains=trains)
+        return failure, bool(failure) and trains
     except NotTheSame as error:
-        return _joined(differences(found.proofs), str(error)), len(found.proofs) < len(modes(model))
+        return _joined(differences(found.proofs), str(error)), trains and len(found.proofs) < len(modes(model))
     except ModelError as error:
         # A difference that was found counts, although something else could not be compared.
         if not (different := differences(found.proofs)):

@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,12 +149,11 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore
 
 
 class TorchSide(Side):
-    """PyTorch's module, run eagerly or through `torch.compile`."""
+    """PyTorch's module, run eagerly."""
 
-    def __init__(self, case: Case, *, compiled: bool = False, channels_last: bool = True) -> None:
+    def __init__(self, case: Case, *, channels_last: bool = True) -> None:
         """
         Args:
-            compiled: run through `torch.compile`.
             channels_last: store images and their kernels as channels-last, and not in PyTorch's older default layout.
         """
         super().__init__(case)
@@ -164,7 +163,6 @@ class TorchSide(Side):
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self._images = {name for name, given in case.model.inputs.items() if given.image}
         self._criterion = criterion(case.model)
-        self._compiled = compiled
 
     @staticmethod
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
@@ -255,7 +253,7 @@ class TorchSide(Side):
 
     def stepped(self, calls: Sequence[int], point: Point = MAIN) -> Stepped:
         model, (module, inputs) = self.case.model, self._at(point)
-        outputs, begin = [], 0
+        outputs, begin, program = [], 0, self._program(module)
         with torch.no_grad(), self._arithmetic():
             made = stateful.empty(model, "torch", self.case.batch_size, self.case.sizes)
             state = placed_state(model, made, self._device, self._dtype)
@@ -263,7 +261,7 @@ class TorchSide(Side):
                 taken = stateful.part(model, inputs, slice(begin, begin + steps))
                 positional, named = called_with(taken)
                 with faults(f"the network of {model.name}"):
-                    returned = module(*positional, **named, state=state)
+                    returned = program(*positional, **named, state=state)
                 outputs.append(_numpy(select_output(model, returned, self.case.batch_size)).copy())
                 state = stateful.divided(model, "torch", returned)[1]
                 begin += steps
@@ -272,7 +270,7 @@ class TorchSide(Side):
     def _forward(self, point: Point) -> Forward:
         module, inputs = self._at(point)
         with torch.no_grad(), self._arithmetic(rounded=bool(point.moved)):
-            output = self._output(torch.compile(module) if self._compiled else module, inputs)
+            output = self._output(module, inputs)
             loss = self._loss(output).item() if shapes(module) else float("nan")
         return Forward(_numpy(output), loss, _statistics(module))
 
@@ -314,12 +312,17 @@ class TorchSide(Side):
                     setattr(layer, name, Hardsigmoid())
         return module.to(self._device), inputs
 
-    def _output(self, call: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    def _program(self, module: torch.nn.Module) -> Callable[..., Any]:
+        """The call of a module that gives this side's results: the module itself."""
+        return module
+
+    def _output(self, module: torch.nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
         if self.source is not None:
             # Each pass draws the same numbers, which the source knows by the generator's state.
             torch.manual_seed(0)
         positional, named = called_with(inputs)
-        output: Tensor = select_output(self.case.model, call(*positional, **named), self.case.batch_size)
+        returned = self._program(module)(*positional, **named)
+        output: Tensor = select_output(self.case.model, returned, self.case.batch_size)
         return output
 
     def _loss(self, output: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from fwbench.meters.imported import also_imported, with_others
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import complete, provable
 from fwbench.models.store import stamp
-from fwbench.record.lanes import TOOLS, Lane, recorded
+from fwbench.record.lanes import TOOLS, Lane, candidate, recorded
 from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measurement, Rank
-from fwbench.record.workload import Workload
+from fwbench.record.workload import FORWARD, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import texts
 from fwbench.worker.process import faults
@@ -115,17 +115,25 @@ def measure(
 def _proof(model: Model, lane: Lane, job: Mapping[str, Any]) -> dict[str, Any]:
     """The record's entry on the proof of the lane's network."""
     named = Model.from_json({**model.to_json(), "name": job.get("proved_as", model.name)})
+    further = named.name != model.name
+    program = candidate(lane)
+    candidates, does = [program], ""
+    if lane.derived:
+        does = f"runs the network in {lane.derived}"
+    elif program not in ("", lane.framework):
+        workload = Workload.from_json(job["workload"])
+        # Another backend compiles for a GPU, and other calls of a list of sizes run other programs.
+        if further or workload.mode not in FORWARD or workload.device != "cpu" or len(workload.each) > 1:
+            does = f"makes a program that no proof runs (those of {program} are of inference on a CPU, at fixed sizes)"
+    elif not program:
+        does = "makes a program that no proof runs"
     # A further network in the reference's framework is the reference of proofs of its own.
-    candidates = [lane.framework]
-    if named.name != model.name and lane.framework == named.reference:
-        candidates = provable(named)
-    if lane.derived or not lane.parity or not candidates:
-        does = f"runs the network in {lane.derived}" if lane.derived else "makes a program that no proof runs"
-        if not candidates:
-            does = f"runs a further network in {lane.framework}, beside none in another framework"
+    elif further and lane.framework == named.reference and not (candidates := provable(named)):
+        does = f"runs a further network in {lane.framework}, beside none in another framework"
+    if does:
         reason = f"the lane {lane.name} {does}: each run checks it"
         return {"framework": lane.framework, "state": "derived", "reason": reason}
-    stamps = [stamp(named, candidate, Path(job["proofs"])) for candidate in candidates]
+    stamps = [stamp(named, each, Path(job["proofs"])) for each in candidates]
     return {**min(stamps, key=lambda each: each["state"] == "proved"), "framework": lane.framework}
 
 

@@ -126,6 +126,18 @@ def test_a_difference_is_1_and_does_not_keep_others_from_being_proved(project, p
     assert cli.main(["prove", "pair", "third"]) == 4
 
 
+@needs("tensorflow")
+def test_lanes_choose_the_programs_that_are_proved(project, proofs, capsys):
+    project()
+    asked, _ = proofs
+    assert cli.main(["prove", "pair", "alone", "--lanes", "torch-compile"]) == 4
+    assert cli.main(["prove", "mlp", "--lanes", "torch-compile,jax"]) == 0
+    proved = [(model.name, candidate) for model, candidate, _ in asked]
+    assert proved == [("pair", "torch-compile"), ("mlp", "torch-compile"), ("mlp", "jax")]
+    assert asked[0][0] == complete(asked[0][0])
+    assert capsys.readouterr().out.startswith("pair: torch-compile computes the same as torch in inference (")
+
+
 INFERRING = """
     import fwbench
 
@@ -186,6 +198,12 @@ def test_of_the_suites_own_models_only_installed_frameworks_are_proved(project, 
         ("def test_x(): pass\n", [], "no test names a model to prove: mark one with @fwbench.proof(model) or "),
         ("import nowhere\n", [], "the project's tests could not be collected, so its models are not known: "),
         (TESTS, ["--python", "jxa=python3"], "--python 'jxa=python3' is not FRAMEWORK=PATH with a framework of to"),
+        (TESTS, ["pair", "--lanes", "torch"], "no proof compares what the lane 'torch' computes of pair: "),
+        (
+            TESTS,
+            ["pair", "--lanes", "torch-compile-max"],
+            "no proof compares what the lane 'torch-compile-max' computes",
+        ),
         (TESTS, ["--python", "jax=/nowhere/python"], "--python jax: there is no interpreter '/nowhere/python'; g"),
     ],
 )
@@ -306,6 +324,7 @@ def test_what_an_interpreter_lacks_is_one_sentence_that_names_it(process, tmp_pa
 def test_the_suites_own_proofs_ship_with_its_checkout_alone(tmp_path):
     mlp, checkout = complete(CATALOG["mlp"]), Project(PACKAGE.parent, ())
     assert all(proving.folder(mlp, candidate, checkout) == SHIPPED for candidate in provable(mlp))
+    assert proving.folder(mlp, "torch-compile", checkout) == SHIPPED
     assert proving.folder(mlp, "jax", Project(tmp_path, ())) == tmp_path / PROOFS
     assert proving.folder(PAIR, "jax", checkout) == PACKAGE.parent / PROOFS
     # A package's network of the suite's MLP is not the suite's.

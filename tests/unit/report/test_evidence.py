@@ -111,6 +111,37 @@ def test_lanes_of_one_framework_are_never_proved_whatever_their_proofs_say(state
     assert evidence(*cases([lane(name, state=state) for name in ("jax", "jax-compile")])).word == "checked"
 
 
+OWN = {"program": "torch-compile"}
+
+
+@pytest.mark.parametrize(("state", "word"), [("proved", "proved"), ("missing", "checked"), ("failed", "different")])
+@pytest.mark.parametrize(("beside", "known"), [("torch", "reference"), ("torch", "alone"), ("jax", "proved")])
+def test_a_compiled_program_with_a_proof_of_its_own_has_that_proofs_word(beside, known, state, word):
+    stamp = {**OWN, "reason": "" if state == "proved" else "a reason"}
+    given = cases([lane(beside, state=known), lane("torch-compile", state=state, stamp=stamp)])
+    assert evidence(*given).word == evidence(*reversed(given)).word == word
+
+
+def test_a_compiled_program_is_proved_beside_its_own_network_and_proved_lanes_alone():
+    def word(name, state, beside="torch-compile:fused"):
+        one, other = (
+            lane(each, state=of, stamp={"framework": each.partition(":")[0].partition("-")[0], **more})
+            for each, of, more in ((name, state, {}), (beside, "proved", OWN))
+        )
+        return evidence(*cases([one, other])).word
+
+    assert word("torch:fused", "proved") == word("jax", "proved") == "proved"
+    # No proof compares two networks of one framework.
+    assert word("torch:eager", "proved") == word("jax", "missing") == "checked"
+
+
+@needs("proofs")
+@pytest.mark.parametrize(("jax", "lanes"), [("proved", "torch-compile"), ("stale", "jax,torch-compile")])
+def test_the_command_that_is_advised_names_the_lanes_whose_programs_have_no_proof(jax, lanes):
+    (doubt,) = doubts(cases([lane("jax", state=jax), lane("torch-compile", state="missing", stamp=OWN)]))
+    assert f"`fwbench prove mlp --lanes {lanes}` proves them" in doubt
+
+
 def test_a_program_whose_network_was_refuted_is_different_though_no_proof_runs_it():
     failed = lane("jax", state="failed", stamp={"reason": "gradients differ"})
     for given in ([failed, lane("torch-compile")], [lane("torch-compile"), failed]):
