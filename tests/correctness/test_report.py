@@ -114,6 +114,13 @@ def test_the_page_in_the_repository_is_of_the_records():
     assert Path("docs/parity.md").read_text(encoding="utf-8") in map(render, of_versions.values())
 
 
+def test_the_proof_of_the_compiled_decoder_is_of_this_network():
+    """Fails after the network was edited: run `python -m tests.proving`."""
+    proof = stamp(complete(CATALOG["decoder"]), "torch-compile", folder=None)
+    assert proof["state"] == "proved", proof["reason"]
+    assert proof["errors"].keys() == {"output", "steps", "state"}
+
+
 @pytest.mark.parametrize("framework", ["jax", TENSORFLOW])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_proof_on_every_record_is_of_these_networks(model, framework):
