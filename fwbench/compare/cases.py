@@ -13,8 +13,9 @@ from fwbench.compare.ratios import Scatter
 from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import CHANGED, PEAK_MEMORY, Measurement
+from fwbench.record.metrics import ERRORS
 from fwbench.record.storage import Record
-from fwbench.record.workload import HARNESS_MODES, Workload, keeps
+from fwbench.record.workload import FORWARD, HARNESS_MODES, Workload, keeps
 from fwbench.units import AtMost
 
 _Item = TypeVar("_Item")
@@ -106,6 +107,16 @@ class Case:
         """The fallback flags of its processes; an empty text stands for a process that needed none."""
         return {m.fallback for m in self.measurements}
 
+    @property
+    def quantised(self) -> str:
+        """The format that its lane rounds weights to; empty: it keeps them."""
+        return next((m.quantised for m in self.measurements if m.quantised), "")
+
+    @property
+    def error(self) -> str:
+        """The metric of its error against float64: the output's or, in training, the gradients'."""
+        return ERRORS["output" if self.workload.mode in FORWARD else "gradients"]
+
     def values(self, quantity: str) -> list[float]:
         """The values of a metric or of one of `DERIVED`, one for each process that has it."""
         of = DERIVED[quantity][1] if quantity in DERIVED else lambda m: m.value(quantity)
@@ -138,11 +149,12 @@ class Case:
 
     @property
     def lane(self) -> str:
-        """The lane for readers, with its options that are not the default, fallbacks and batches that did not fit."""
+        """The lane for readers, with unusual options, the format of quantised weights, fallbacks and unfit batches."""
         workload = self.workload
         options = (
             *workload.marks(("precision", *OPTIONS)),
             f"({workload.variant})" if workload.variant else "",
+            f"({self.quantised})" if self.quantised else "",
             FALLBACK_MARK if any(self.fallbacks) else "",
             *(f"({batch} asked)" for batch in sorted({m.unfit[0] for m in self.measurements if m.unfit})),
         )

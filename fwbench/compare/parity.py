@@ -12,12 +12,13 @@ from fwbench.extensions import addition
 from fwbench.record.lanes import network
 from fwbench.record.measurement import Measurement
 
-Word = Literal["proved", "checked", "different", "unchecked"]
+Word = Literal["proved", "checked", "different", "quantised", "unchecked"]
 
-# The meaning of the four words, for the text beside a table.
+# The meaning of the five words, for the text beside a table.
 WORDS = (
     "proved (in float64, with these versions, in the mode that was timed), checked (the outputs or losses of the timed "
-    "programs agree in this run), different (they do not, so there is no speed-up) or unchecked (nothing shows it)"
+    "programs agree in this run), different (they do not, so there is no speed-up), quantised (the weights of one are, "
+    "so its error takes the place of agreement) or unchecked (nothing shows it)"
 )
 
 # Texts that replace the ratio of two lanes if their records say that the two were not measured alike.
@@ -56,7 +57,8 @@ class Evidence:
 def evidence(one: Case, other: Case) -> Evidence:
     """The evidence for two lanes of one workload.
 
-    The run's own check can refute a proof. A proof of other versions takes nothing away from a check.
+    The run's own check can refute a proof. A proof of other versions takes nothing away from a check. A lane whose
+    weights are quantised must state its error against float64.
     """
     check = _check(one, other)
     if check.agrees is False:
@@ -64,6 +66,9 @@ def evidence(one: Case, other: Case) -> Evidence:
     doubt, refuted = _doubt(one, other)
     if refuted:
         return Evidence("different", doubt)
+    if quantised := [case for case in (one, other) if case.quantised]:
+        unknown = [f"{case.workload.lane} states no error" for case in quantised if case.value(case.error) is None]
+        return Evidence("unchecked" if unknown else "quantised", str(check), " and ".join(unknown))
     if not doubt:
         return Evidence("proved", str(check))
     return Evidence("checked" if check.agrees else "unchecked", str(check), doubt)
@@ -144,7 +149,7 @@ def apart(one: Case, other: Case, *, threads: bool = True) -> str:
     if one.workload.lane == other.workload.lane:
         return ""
     word = evidence(one, other).word
-    return "" if word in ("proved", "checked") else word
+    return "" if word in ("proved", "checked", "quantised") else word
 
 
 def comparable_lanes(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
@@ -164,9 +169,11 @@ def doubts(given: Iterable[Case]) -> list[str]:
     for one, other in _pairs(given):
         lanes, model = f"{one.workload.lane} and {other.workload.lane}", one.workload.model
         why, shown = apart(one, other), evidence(one, other)
-        # `fwbench prove` compares lanes that each have a framework or a program of their own, and a network.
+        # `fwbench prove` compares lanes that each have a framework or a program of their own, and a network with its
+        # own weights.
         states = {_proof(case).get("state") for case in (one, other)}
         can_prove = not _alike(one, other) and states.isdisjoint((_DERIVED, _ALONE))
+        can_prove = can_prove and not (one.quantised or other.quantised)
         to_prove = [model] if can_prove else []
         if why in _WRONG:
             lists = _advice("; ", to_prove, given, "lists them") if why == OTHER_WEIGHTS else ""

@@ -37,7 +37,7 @@ from fwbench.worker.client.starting import PACKAGE
 # Fields of a selection that change no number, or that workload, protocol, machine or interpreters already hold; a new
 # field is a condition unless it is named here.
 _ELSEWHERE = {"protocol", "suite", "asked", "settings", "study", "pythons", "device", "threads"}
-_ELSEWHERE |= {"patience", "minutes", "devices", "scaling"}
+_ELSEWHERE |= {"patience", "minutes", "devices", "scaling", "quantised"}
 
 # The most characters of a condition that a sentence quotes.
 _QUOTED = 200

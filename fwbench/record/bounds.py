@@ -37,6 +37,7 @@ class Settings(msgspec.Struct):
     caution: TEXT = ""
     also_imported: list[Name] = []
     changed: list[Name] = []
+    quantised: Name = ""
 
 
 class Probe(msgspec.Struct):

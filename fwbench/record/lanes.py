@@ -65,6 +65,8 @@ class Lane(Decoded):
         processes: how to run a workload over several devices, for each kind of device (`cpu`, `gpu`) that allows it:
             `device`, a process for each, or `host`, one process over all devices of a host.
         launcher: the program that starts the processes: `torchrun`, PyTorch's elastic launcher, or `fwbench`.
+        quantised: the format to which it rounds its weights, such as `int8`. Its outputs then need not agree with other
+            lanes', and its rows state their error against float64. Empty: it rounds none.
         package: the distribution that the lane comes from.
 
     Raises:
@@ -92,6 +94,7 @@ class Lane(Decoded):
     trial: str = ""
     processes: Mapping[str, str] = field(default_factory=dict)
     launcher: str = "fwbench"
+    quantised: str = ""
     package: str = "fwbench"
 
     def __post_init__(self) -> None:

@@ -98,6 +98,8 @@ CHANGED = "changed"
 ALSO_IMPORTED = "also_imported"
 # The setting that names the jit of a library whose work at each call is not part of the measured call.
 LEFT_OUT = "call_leaves_out"
+# The setting that names the format of a lane's weights (`fwbench.record.lanes.Lane.quantised`).
+QUANTISED = "quantised"
 
 # The metric of peak memory on each device: a CPU has no allocator of its own.
 PEAK_MEMORY = {"gpu": "device_peak_memory", "cpu": "host_peak_memory"}
@@ -277,6 +279,11 @@ class Measurement(Decoded):
     def fallback(self) -> str:
         """The fallback flags that it ran with after a crash; empty: none."""
         return str(self.settings.get(FALLBACK, ""))
+
+    @property
+    def quantised(self) -> str:
+        """The format that its lane rounds weights to; empty: it keeps them."""
+        return str(self.settings.get(QUANTISED, ""))
 
     def value(self, metric: str) -> float | None:
         """The metric's value, or None when it is absent."""

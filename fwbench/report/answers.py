@@ -17,6 +17,7 @@ from fwbench.compare.ratios import EQUAL
 from fwbench.compare.weighing import BY_CHANCE, Interval, Judged, Weighed, weigh, weigh_turns
 from fwbench.machine.disturbances import lengthening
 from fwbench.report.columns import option_columns, workload_columns
+from fwbench.report.precisions import Price, many
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.text import listed
 
@@ -55,6 +56,7 @@ class Answer(Judged):
         least: by a question's name, the lane that surely has the least, and the next lane's multiple of its value.
         shared: the lanes that may be the fastest, the two best first; empty if only one may.
         ahead: the confidence that lanes outside `shared` are slower; empty if no lane is outside or `shared` is empty.
+        price: the fastest lane's error against float64 over the second's, if the weights of one are quantised.
     """
 
     fastest: str
@@ -63,6 +65,7 @@ class Answer(Judged):
     least: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     ahead: str = ""
+    price: float | None = None
 
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
@@ -93,8 +96,10 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         shared, ahead = _shared(fastest, second, rivals)
         if ahead:
             reason = f"{reason}; every other lane is {'likely ' if ahead == 'likely' else ''}slower"
-        shown = evidence(comparison.lanes[fastest], comparison.lanes[second]).word
-        rows.append(Answer(comparison, weighed, shown, fastest, second, reason, least, shared, ahead))
+        first, beside = comparison.lanes[fastest], comparison.lanes[second]
+        shown = evidence(first, beside).word
+        price = Price(first, beside, weighed).more(first.error) if shown == "quantised" else None
+        rows.append(Answer(comparison, weighed, shown, fastest, second, reason, least, shared, ahead, price))
     return rows
 
 
@@ -168,8 +173,15 @@ def verdict_on(given: Sequence[Answer]) -> str:
         return f"{names} are {ahead}; between them {open_}" if ahead else f"between {names} {open_}"
     likely, rests = {"clear": ("", ""), "likely": ("likely ", f"{basis and ', '}{basis}")}[answer.confidence]
     if len(given) == 1:
-        return f"{lanes[0]} is {likely}{times} times as fast as {lanes[1]}{rests}"
-    return f"{lanes[0]} is {likely}faster than {lanes[1]}, by {_factor(given)}{rests}"
+        return f"{lanes[0]} is {likely}{times} times as fast as {lanes[1]}{_priced(given)}{rests}"
+    return f"{lanes[0]} is {likely}faster than {lanes[1]}, by {_factor(given)}{_priced(given)}{rests}"
+
+
+def _priced(given: Iterable[Answer]) -> str:
+    """`, with 38 to 45 times the error`, over all of the answers; empty if none has a price."""
+    known = sorted(answer.price for answer in given if answer.price)
+    bounds = dict.fromkeys(many(each) for each in (known[0], known[-1])) if known else ()
+    return f", with {' to '.join(bounds)} times the error" if bounds else ""
 
 
 def _factor(given: Sequence[Answer]) -> str:
@@ -209,7 +221,8 @@ def _named(given: Sequence[Answer]) -> str:
 _CAPTION = (
     "First is the fastest lane by throughput, second its nearest rival, and ratio the throughput of the first over "
     "that of the second. It lies between low and high, at a confidence level where these are an interval. Lanes "
-    "under others may be the fastest, too. Rounds in which lanes took turns (--fwbench-minutes) decide "
+    "under others may be the fastest, too. Error is that of the first over that of the second, where one of them has "
+    "quantised weights. Rounds in which lanes took turns (--fwbench-minutes) decide "
     "where there are some: clear, or equal within 5 %, or near (at most 10 % apart), or undecided. Several runs, "
     "seeds or processes give an interval over pairs of processes: clear when one of at least 95 % excludes "
     "equality (6 pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show "
@@ -230,6 +243,7 @@ def table(rows: Sequence[Answer]) -> Table:
     costed = any("energy" in answer.least for answer in rows)
     asked = [question for question in QUESTIONS if costed or question.name != "energy"]
     shared = any(len(answer.shared) > 2 for answer in rows)
+    priced = any(answer.price for answer in rows)
 
     def end(of: Callable[[Interval], float]) -> Callable[[Answer], float | None]:
         """A function that returns a bound of the ratio, or its level; None where it is unknown."""
@@ -256,6 +270,7 @@ def table(rows: Sequence[Answer]) -> Table:
             Column("level", end(lambda reach: reach.level), "1", "{:.0%}".format),
             Column("answer", lambda answer: answer.confidence if answer.weighed else None),
             *([Column[Answer]("others", lambda answer: ", ".join(answer.shared[2:]) or None)] if shared else []),
+            *([Column[Answer]("error", lambda answer: answer.price, "1", units.ratio)] if priced else []),
             Column("evidence", lambda answer: answer.evidence),
             Column("which rests on", lambda answer: answer.reason),
             *(column for question in asked for column in columns_of(question.name)),
@@ -270,7 +285,8 @@ def cell(answer: Answer) -> str:
     if answer.weighed is None:
         return answer.evidence
     times = answer.weighed.words
-    of_first = f": {answer.fastest} {times}" if times else ""
+    price = _priced([answer])
+    of_first = f": {answer.fastest} {times}{price}" if times else ""
     # If more than two lanes may be the fastest, the cell names them, as the columns name only two.
     several = f" ({', '.join(answer.shared)})" if len(answer.shared) > 2 else ""
     if answer.confidence == "equal":
@@ -280,7 +296,7 @@ def cell(answer: Answer) -> str:
     if answer.confidence == "undecided":
         return f"open{several}{of_first}"
     likely = "likely " if answer.confidence == "likely" else ""
-    return f"{answer.fastest} {likely}{times} times as fast"
+    return f"{answer.fastest} {likely}{times} times as fast{price}"
 
 
 def _in_short(name: str, answer: Answer) -> str | None:

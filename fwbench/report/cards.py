@@ -56,7 +56,8 @@ def _card(given: Sequence[Answer], sizes: int) -> Card:
     )
     shared = answer.ahead or answer.confidence in ("equal", "near")
     kind = "apart" if not answer.weighed else "shared" if shared else answer.confidence
-    rests = dict.fromkeys((*(each.reason for each in given), f"{answer.evidence} to compute the same"))
+    shown = "with quantised weights" if answer.evidence == "quantised" else f"{answer.evidence} to compute the same"
+    rests = dict.fromkeys((*(each.reason for each in given), shown))
     disturbed = dict.fromkeys(each.weighed.disturbed for each in given if each.weighed and each.weighed.disturbed)
     others = tuple(filter(None, (_best(question, given) for question in QUESTIONS)))
     rests_on, name = "; ".join(rests) if answer.weighed else "", f"{workload.subject}, {batches}{precision}"

@@ -1,14 +1,14 @@
-"""The gain and the cost of a lower precision: its speed over fp32's in the same lane, its errors beside fp32's."""
+"""The gain and the cost of a lower precision or of quantised weights: speed over fp32's, errors beside fp32's."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare.cases import Case, OfCase, comparisons, reasons
 from fwbench.compare.parity import apart
 from fwbench.compare.weighing import Weighed, weigh
 from fwbench.record.metrics import ERRORS
-from fwbench.record.workload import FORWARD, LOWER
+from fwbench.record.workload import LOWER
 from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -18,10 +18,10 @@ UNLIKE = 1.5
 
 @dataclass(frozen=True)
 class Price(OfCase):
-    """A lane in a lower precision.
+    """A lane in a lower precision or with quantised weights.
 
     Attributes:
-        beside: the lane in fp32; None if the run has no such row.
+        beside: in fp32, the same lane or, if weights are quantised, another one; None if the run has no such row.
         weighed: its throughput over fp32's; None if the two may not be compared.
     """
 
@@ -38,41 +38,62 @@ class Price(OfCase):
         parts = []
         if self.weighed:
             parts += [f"{speed} times as fast"] if (speed := self.weighed.words) else []
-        metric = ERRORS["output" if self.workload.mode in FORWARD else "gradients"]
-        if (more := self.more(metric)) is not None:
-            parts.append(f"{_many(more)} times the error")
+        if (more := self.more(self.case.error)) is not None:
+            parts.append(f"{many(more)} times the error")
         return ", ".join(parts)
 
 
 def prices(cases: Iterable[Case]) -> list[Price]:
-    """Every lane in a precision below fp32."""
+    """Every lane in a precision below fp32, and every lane with quantised weights beside each other lane in fp32."""
     by_workload = {comparison.workload: comparison.lanes for comparison in comparisons(cases)}
     rows = []
     for workload, lanes in by_workload.items():
         in_fp32 = by_workload.get(dataclasses.replace(workload, precision="fp32"), {})
-        for lane, case in lanes.items() if workload.precision in LOWER else ():
-            beside = in_fp32.get(lane)
+        for case, beside in ((each, other) for each in lanes.values() for other in _beside(each, in_fp32)):
             both = beside is not None and case.value("throughput") and beside.value("throughput")
             weighed = weigh(case, beside) if beside and both and not apart(case, beside) else None
             rows.append(Price(case, beside, weighed))
     return rows
 
 
+def _beside(case: Case, in_fp32: Mapping[str, Case]) -> Sequence[Case | None]:
+    """The cases in fp32 that a case is set beside; None stands for a missing one. Empty if it has no price."""
+    if case.quantised:
+        return [other for other in in_fp32.values() if not other.quantised] or [None]
+    return [in_fp32.get(case.workload.lane)] if case.workload.precision in LOWER else []
+
+
+def _arithmetic(price: Price) -> str:
+    quantised = price.case.quantised
+    return f"{price.workload.precision}{f', {quantised} weights' if quantised else ''}"
+
+
+def _against(price: Price) -> str | None:
+    """The price in words, after the name of the lane in fp32 if that is another one."""
+    other = price.beside.workload.lane if price.beside else ""
+    named = f"{other}: " if other != price.workload.lane else ""
+    return f"{named}{price}" if str(price) else None
+
+
 def table(rows: Sequence[Price], *, brief: bool = False) -> Table:
-    """The table of lower precisions: one row a lane and precision; in `brief` without fp32's own errors."""
+    """The table of lower precisions: one row a lane and precision, or a pair of lanes if one's weights are quantised.
+
+    In `brief` it is without fp32's own errors.
+    """
     known = [metric for metric in ERRORS.values() if any(price.case.value(metric) is not None for price in rows)]
     cases, sides = [price.case for price in rows], (False,) if brief else (False, True)
     return tabulate(
         "precisions",
         "What a lower precision gains and costs",
-        "Throughput over that of the same lane in fp32, and the errors against float64 at the same weights and inputs: "
-        "the Euclidean distance of the output, of the first step's loss and of its gradients, over the length of what "
-        "float64 computes. Errors are known to 8 %. Training with random layers, such as dropout, has none.",
+        "Throughput over that of the same lane in fp32, or of each other lane if weights are quantised, and the errors "
+        "against float64 at the same weights and inputs: the Euclidean distance of the output, of the first step's "
+        "loss and of its gradients, over the length of what float64 computes. Errors are known to 8 %. Training with "
+        "random layers, such as dropout, has none.",
         (
             *workload_columns(rows),
             Column("lane", lambda price: price.workload.lane),
-            Column("precision", lambda price: price.workload.precision),
-            Column("against fp32", lambda price: str(price) or None),
+            Column("precision", _arithmetic),
+            Column("against fp32", _against),
             *(_error(metric, of_fp32) for metric in known for of_fp32 in sides),
         ),
         rows,
@@ -101,7 +122,8 @@ def unlike(cases: Iterable[Case]) -> list[str]:
     sentences = []
     for comparison in comparisons(cases):
         workload = comparison.workload
-        cases_of = comparison.lanes.items() if workload.precision in LOWER else ()
+        kept = ((lane, case) for lane, case in comparison.lanes.items() if not case.quantised)
+        cases_of = kept if workload.precision in LOWER else ()
         errors = sorted((error, lane) for lane, case in cases_of if (error := case.value(ERRORS["output"])))
         if not errors:
             continue
@@ -114,6 +136,6 @@ def unlike(cases: Iterable[Case]) -> list[str]:
     return sentences
 
 
-def _many(value: float) -> str:
-    """26,000, 4.1: two digits, as an error is known to 8 %."""
-    return f"{float(f'{value:.2g}'):,.0f}" if value >= 9.95 else f"{value:.1f}"
+def many(value: float) -> str:
+    """26,000, 4.1, 0.025: two digits, as an error is known to 8 %."""
+    return f"{float(f'{value:.2g}'):,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"

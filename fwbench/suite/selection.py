@@ -5,7 +5,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fwbench.errors import UserError
@@ -86,6 +86,8 @@ class Selection:
         ),
     ] = 60
     fit_batch: Annotated[bool, Field("A batch that does not fit into memory is halved until it does.")] = False
+    # The models and modes, of the workloads made so far, that a lane with quantised weights measures.
+    quantised: set[tuple[str, str]] = field(default_factory=set, compare=False)
 
     def workloads(self, mode: str, models: Mapping[str, Model]) -> list[Workload]:
         """Every combination of the suite's in one mode; lanes of one model and batch size stand side by side.
@@ -116,7 +118,9 @@ class Selection:
         )
 
     def lowers(self, workload: Workload) -> bool:
-        """True if the run measures this workload's model and mode in a lower precision than fp32, too."""
+        """True if the run measures this model and mode in a lower precision than fp32 or quantised weights, too."""
+        if (workload.model, workload.mode) in self.quantised:
+            return True
         asked = [self.settings.get("precision", ())]
         if workload.mode in MODES and not asked[0]:
             parts = (part for part in self.suite if part.mode == workload.mode and workload.model in part.models)
@@ -164,6 +168,8 @@ class Selection:
 
     def _of(self, part: Part, model: Model, lanes: Sequence[str]) -> list[Workload]:
         lanes = _with_networks(model, lanes)
+        if any(LANES[lane].quantised for lane in lanes):
+            self.quantised.add((model.name, part.mode))
         # The lanes that price the harness have nothing to spread.
         numbers = self.devices if part.mode in MODES else (1,)
         for lane in lanes if max(numbers) > 1 else ():

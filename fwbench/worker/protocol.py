@@ -45,4 +45,4 @@ Pythons. Where forking is unsafe (macOS, Windows), a server runs one job itself 
 
 # Both sides run this fwbench, whatever their interpreters, unless fwbench itself is compared with an older revision:
 # then each runs its own. A change in the content of any message or of the server's configuration needs a new version.
-VERSION = 2
+VERSION = 3

@@ -58,8 +58,8 @@ class Workers:
             measurement still compiles for itself. None: nothing is collected.
         keep: whether programs for a GPU are kept for later processes, which load them; else each process compiles, and
             so draws its own kernels where compilers choose them by timing.
-        lowers: whether a workload in fp32 is measured in a lower precision, too. Both then state their errors against
-            float64.
+        lowers: whether a workload in fp32 is measured in a lower precision or with quantised weights, too. All then
+            state their errors against float64.
         stays: whether a workload's process stays for a round with those of the other lanes.
     """
 
@@ -282,8 +282,9 @@ class Workers:
     def _states_errors(self, workload: Workload, protocol: Protocol) -> bool:
         """True if a measurement states its errors against float64.
 
-        One in a lower precision than fp32 does, and one in fp32 if the run has it in a lower precision, too. Epochs of
-        training do not, as their errors add up; nor do workloads over several devices, as none has the whole result.
+        One in a lower precision than fp32 does, and one in fp32 if the run has it in a lower precision or with
+        quantised weights, too. Epochs of training do not, as their errors add up; nor do workloads over several
+        devices, as none has the whole result.
         """
         if protocol.smoke or protocol.programs or workload.devices > 1 or workload.mode not in (*FORWARD, "train_step"):
             return False
@@ -307,10 +308,13 @@ class Workers:
         return self._exacts[asked]
 
     def _writers(self, model: str) -> Iterator[Lane]:
-        """The lanes to ask for a file: the first of each framework of the model, the reference's before all others."""
-        known = self._project.models[model]
+        """The lanes to ask for a file: the first of each framework of the model, the reference's before all others.
+
+        A lane that rounds its weights is never asked.
+        """
+        known, exact = self._project.models[model], [lane for lane in LANES.values() if not lane.quantised]
         for framework in dict.fromkeys((known.reference, *known.networks, *networks(model))):
-            yield from itertools.islice((lane for lane in LANES.values() if lane.framework == framework), 1)
+            yield from itertools.islice((lane for lane in exact if lane.framework == framework), 1)
 
     def _write(self, lane: Lane, asked: Workload, job: Mapping[str, Any]) -> Failure | None:
         """Let a lane write a file that other measurements read; return the failure if it did not."""

@@ -14,7 +14,7 @@ from fwbench.models import stateful
 from fwbench.models.sources import sources
 from fwbench.models.weights import Weights, canonical, digest
 from fwbench.record.lanes import RECORDED, Lane
-from fwbench.record.measurement import Metric
+from fwbench.record.measurement import QUANTISED, Metric
 from fwbench.worker.process.faults import ToldError
 from fwbench.worker.process.job import Job
 
@@ -86,7 +86,8 @@ def build(job: Job, framework: Framework, horizon: int) -> Program:
     program = framework.build(workload, model, weights, horizon)
     # A copy on the host would count as the program's memory.
     del weights
-    job.settings = {**program.settings, **environment(job.lane)}
+    quantised = {QUANTISED: job.lane.quantised} if job.lane.quantised else {}
+    job.settings = {**program.settings, **environment(job.lane), **quantised}
     gc.collect()
     if job.protocol.disable_gc:
         gc.disable()

@@ -131,7 +131,8 @@ def _proof(model: Model, lane: Lane, job: Mapping[str, Any]) -> dict[str, Any]:
     elif further and lane.framework == named.reference and not (candidates := provable(named)):
         does = f"runs a further network in {lane.framework}, beside none in another framework"
     if does:
-        reason = f"the lane {lane.name} {does}: each run checks it"
+        shown = "its rows state their error" if lane.quantised else "each run checks it"
+        reason = f"the lane {lane.name} {does}: {shown}"
         return {"framework": lane.framework, "state": "derived", "reason": reason}
     stamps = [stamp(named, each, Path(job["proofs"])) for each in candidates]
     return {**min(stamps, key=lambda each: each["state"] == "proved"), "framework": lane.framework}

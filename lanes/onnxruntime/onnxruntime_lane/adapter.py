@@ -103,7 +103,14 @@ class OnnxRuntime(Derived):
         return Products(matmul, convolution.transpose(0, 2, 3, 1))
 
 
-FRAMEWORK = OnnxRuntime()
+class OnnxRuntimeInt8(OnnxRuntime):
+    """The lane `onnxruntime-int8`: ONNX Runtime's dynamic quantisation. Its probe computes what is not quantised."""
+
+    exporter = "onnxruntime_lane:export_int8"
+    precisions: ClassVar = {"cpu": ("fp32",)}
+
+
+FRAMEWORK, INT8 = OnnxRuntime(), OnnxRuntimeInt8()
 
 
 def _session(model, workload, optimised=""):

@@ -1,5 +1,6 @@
-"""What shows that two lanes compute the same: four words, the speed-up beside two of them, and the notes."""
+"""What shows that two lanes compute the same: five words, the speed-up beside three of them, and the notes."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ from fwbench.compare import parity
 from fwbench.compare.cases import cases, over_seeds, settings
 from fwbench.compare.parity import apart, doubts, evidence, tally
 from fwbench.meters.sketching import _all_folded, sketches_of
+from fwbench.record.measurement import Metric, unavailable
 from fwbench.report import calls, ratios, summary
 from fwbench.report.answers import answers, table
 from fwbench.report.cards import cards
@@ -225,8 +227,14 @@ WORDS = {
     "proved": {},
     "checked": {"state": "missing", "stamp": {"reason": REASON}},
     "different": {"check": "differs"},
+    "quantised": {
+        "check": "differs",
+        "settings": {"quantised": "int8"},
+        "metrics": {"output_error": Metric(4e-3, "against float64 in torch")},
+    },
     "unchecked": {"check": "absent", "state": "missing", "stamp": {"reason": REASON}},
 }
+ADMITTED = ("proved", "checked", "quantised")
 
 
 def beside(expected):
@@ -238,8 +246,8 @@ def cells(shown, row=-1):
 
 
 @pytest.mark.parametrize("expected", WORDS)
-def test_every_table_has_the_word_and_a_speed_up_beside_two_of_them(expected):
-    given, admits = beside(expected), expected in ("proved", "checked")
+def test_every_table_has_the_word_and_a_speed_up_beside_three_of_them(expected):
+    given, admits = beside(expected), expected in ADMITTED
     # The terminal's, and those of the report.
     row = cells(calls.table("inference", "", given, "torch"))
     assert row["speed-up"] == ("3.00x" if admits else expected)
@@ -259,7 +267,8 @@ def test_every_table_has_the_word_and_a_speed_up_beside_two_of_them(expected):
 
     ((card,),) = cards([answer]).values()
     if admits:
-        assert card.rests.endswith(f"; {expected} to compute the same")
+        said = "with quantised weights" if expected == "quantised" else f"{expected} to compute the same"
+        assert card.rests.endswith(f"; {said}")
     else:
         assert card.kind == "apart"
         assert expected in card.sentence
@@ -272,10 +281,40 @@ def test_the_terminals_table_has_the_word(expected):
     assert re.split(r"\s{2,}", header.strip())[-1] == "evidence"
     (torch, jax) = (line.split() for line in lines)
     assert torch[-1] == "1.00x"
-    assert jax[-2:] == ["3.00x", expected] if expected in ("proved", "checked") else jax[-1] == expected
+    assert jax[-2:] == ["3.00x", expected] if expected in ADMITTED else jax[-1] == expected
     # The numbers stand, whatever the word; below the table what it rests on is said.
     assert "300" in jax
     assert set(doubts(cases(measurements))) <= set(summary.every_note(measurements))
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, "quantised"),
+        ({"settings": {}}, "different"),
+        # Without its error nothing vouches for it.
+        ({"metrics": {"output_error": unavailable("float64", "it is not finite")}}, "unchecked"),
+        ({"metrics": {}}, "unchecked"),
+        ({"mode": "train_step"}, "unchecked"),
+        # Networks that differ in float64 differ in int8.
+        ({"state": "failed"}, "different"),
+    ],
+)
+def test_quantised_weights_need_an_error_in_place_of_agreement(changes, word):
+    given = cases([lane("torch", mode=changes.get("mode", "inference")), lane("jax", **WORDS["quantised"] | changes)])
+    assert evidence(*given).word == word
+    # No proof is of rounded weights.
+    assert word == "different" or "fwbench prove" not in " ".join(doubts(given))
+
+
+def test_what_shows_that_a_lane_does_not_compute_holds_for_quantised_weights_too():
+    quantised = lane("jax", **WORDS["quantised"])
+    for fault in ({"follows": False}, {"remembers": [1.0, 0.1]}):
+        check = {**quantised.parity["check"], **fault}
+        faulty = dataclasses.replace(quantised, parity={**quantised.parity, "check": check})
+        torch = lane("torch")
+        torch = dataclasses.replace(torch, parity={**torch.parity, "check": {**CHECKS["agrees"], "follows": True}})
+        assert evidence(*cases([torch, faulty])).word == "different"
 
 
 def test_a_lane_alone_has_no_speed_up_and_no_column_of_evidence():

@@ -7,6 +7,8 @@ import pytest
 from fwbench.compare.cases import cases, settings
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.report import summary
+from fwbench.report.answers import answers, cell, verdict_on
+from fwbench.report.answers import table as answer_table
 from fwbench.report.contents import remarks, tables
 from fwbench.report.precisions import prices, table, unlike
 from fwbench.report.tables import lines
@@ -14,9 +16,10 @@ from tests.unit.recorded import measured
 from tests.unit.report.test_cases import record
 
 
-def row(lane, precision, throughput, mode="inference", axes=(), **errors):
+def row(lane, precision, throughput, mode="inference", axes=(), quantised="", **errors):
     metrics = {name: Metric(value, "relative L2, against float64 in torch") for name, value in errors.items()}
-    return measured(lane, precision=precision, throughput=throughput, mode=mode, axes=axes, metrics=metrics)
+    fields = {"axes": axes, "metrics": metrics, "settings": {"quantised": quantised} if quantised else {}}
+    return measured(lane, precision=precision, throughput=throughput, mode=mode, **fields)
 
 
 GIVEN = [
@@ -42,6 +45,57 @@ def test_a_lower_precision_stands_beside_fp32_of_its_own_lane():
     values = [dict(zip([column.name for column in made.columns], each.values, strict=True)) for each in made.rows]
     assert [each["output error"] for each in values] == [6e-3, 7e-3]
     assert [each["output error in fp32"] for each in values] == [2e-7, None]
+
+
+QUANTISED = [
+    GIVEN[0],
+    row("jax", "fp32", 50.0, output_error=4e-7),
+    row("int8", "fp32", 500.0, output_error=8e-3, quantised="int8"),
+]
+
+
+def test_quantised_weights_stand_beside_each_lane_in_fp32():
+    torch, jax = prices(cases(QUANTISED))
+    assert [price.workload.lane for price in (torch, jax)] == ["int8", "int8"]
+    assert [price.beside.workload.lane for price in (torch, jax)] == ["torch", "jax"]
+    assert [price.weighed.ratio for price in (torch, jax)] == [5.0, 10.0]
+    assert str(torch) == "5.00 (2.50 to 10.00) times as fast, 40,000 times the error"
+    made = table([torch, jax])
+    values = [dict(zip([column.name for column in made.columns], each.values, strict=True)) for each in made.rows]
+    assert [each["precision"] for each in values] == ["fp32, int8 weights"] * 2
+    assert [each["against fp32"].partition(": ")[0] for each in values] == ["torch", "jax"]
+    assert [each["output error in fp32"] for each in values] == [2e-7, 4e-7]
+    # Alone, and beside nothing but others with quantised weights, it has its error.
+    for given in (QUANTISED[2:], [QUANTISED[2], row("int4", "fp32", 1.0, output_error=0.1, quantised="int4")]):
+        assert [(price.beside, str(price)) for price in prices(cases(given))] == [(None, "")] * len(given)
+
+
+def test_an_answer_has_the_price_of_quantised_weights():
+    (answer,) = answers(cases(QUANTISED))
+    assert (answer.fastest, answer.second, answer.evidence) == ("int8", "torch", "quantised")
+    assert answer.price == pytest.approx(4e4)
+    price = "with 40,000 times the error"
+    for said in (cell(answer), verdict_on([answer])):
+        assert price in said
+    larger = dataclasses.replace(answer, price=5e4)
+    assert "with 40,000 to 50,000 times the error" in verdict_on([answer, larger])
+    # fp32 that is faster has less of it.
+    (answer,) = answers(cases([row("torch", "fp32", 999.0, output_error=2e-7), QUANTISED[2]]))
+    assert (answer.fastest, answer.price) == ("torch", pytest.approx(2.5e-5))
+    # Between two lanes in fp32 there is none to pay.
+    slow = row("int8", "fp32", 1.0, output_error=8e-3, quantised="int8")
+    assert [found.price for found in answers(cases([*QUANTISED[:2], slow]))] == [None]
+    for given, has in ((QUANTISED, True), (QUANTISED[:2], False)):
+        assert ("error" in [column.name for column in answer_table(answers(cases(given))).columns]) is has
+
+
+def test_quantised_weights_in_a_lower_precision_are_not_unlike_other_lanes():
+    given = [
+        row("torch", "bf16", 1.0, output_error=6e-3),
+        row("int8", "bf16", 1.0, output_error=2e-2, quantised="int8"),
+    ]
+    assert unlike(cases(given)) == []
+    assert len(unlike(cases([given[0], dataclasses.replace(given[1], settings={})]))) == 1
 
 
 def test_of_training_the_gradients_error_is_compared_and_what_is_missing_has_its_reason():

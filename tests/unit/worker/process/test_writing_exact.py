@@ -16,9 +16,11 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.metrics import ERRORS
 from fwbench.record.workload import Workload
+from fwbench.suite import selection
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.selection import Selection
 from fwbench.suite.studies import Part
+from fwbench.worker.client import workers as module
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.process.run import Measuring
 from fwbench.worker.process.writing import write as write_file
@@ -85,6 +87,14 @@ def test_another_framework_of_the_model_does_where_the_reference_cannot(workers)
     assert [each.lane for each in made.asked][2:] == ["jax"]
 
 
+def test_a_lane_that_rounds_its_weights_is_not_asked(workers, monkeypatch):
+    rounded = {name: dataclasses.replace(LANES[name], quantised="int8") for name in ("torch", "torch-compile")}
+    monkeypatch.setattr(module, "LANES", {**dict(LANES), **rounded})
+    made = workers("torch", "torch-compile", "jax")
+    assert made.exact()["lane"] not in rounded
+    assert not {each.lane for each in made.asked} & set(rounded)
+
+
 def test_where_none_can_the_reason_names_each(workers):
     made = workers()
     assert made.exact(model="mine") == {"reason": "nothing computes it in float64 (jax: it cannot)"}
@@ -131,6 +141,25 @@ def test_a_run_lowers_what_its_options_or_its_suite_have_in_a_lower_precision():
         assert chosen.lowers(Workload("torch", "mlp")) is expected
         # What the options say takes the place of what the suite says.
         assert chosen.lowers(Workload("torch", "cnn")) is expected
+
+
+@pytest.mark.parametrize(("quantised", "expected"), [("int8", True), ("", False)])
+def test_fp32_states_its_errors_beside_quantised_weights_that_a_test_or_the_suite_measures(
+    monkeypatch, quantised, expected
+):
+    monkeypatch.setattr(
+        selection, "LANES", {**dict(LANES), "torch-compile": dataclasses.replace(LANES["jax"], quantised=quantised)}
+    )
+    part = Part("inference", ("torch", "torch-compile"), ("mlp",), (1,))
+    for make in (
+        lambda chosen: chosen.workloads("inference", CATALOG),
+        lambda chosen: chosen.of_test(CATALOG["mlp"], "inference", [1], ["torch", "torch-compile"]),
+    ):
+        chosen = Selection(PROFILES["quick"], (part,), {}, {}, None, {}, "cpu", 1, 0.0)
+        assert len(make(chosen)) == 2
+        assert chosen.lowers(Workload("torch", "mlp")) is expected
+        assert not chosen.lowers(Workload("torch", "cnn"))
+        assert not chosen.lowers(Workload("torch", "mlp", "train_step"))
 
 
 @pytest.fixture
