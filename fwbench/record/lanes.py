@@ -324,8 +324,8 @@ def candidate(lane: Lane) -> str:
     """
     if lane.derived or not lane.parity:
         return ""
-    first = next(each.parity for each in LANES.values() if each.framework == lane.framework and each.parity)
-    return lane.framework if lane.parity == first else lane.name.partition(":")[0]
+    of_framework = (each.parity for each in LANES.values() if each.framework == lane.framework and each.parity)
+    return lane.framework if lane.parity == next(of_framework, lane.parity) else lane.name.partition(":")[0]
 
 
 def framework_of(candidate: str) -> str:

@@ -118,11 +118,13 @@ def _median(metrics: Sequence[Metric]) -> Metric:
     return dataclasses.replace(first, value=statistics.median(value for _, value in known), source=source)
 
 
+# The times of the process that compiles a program.
+_COMPILING = ("trace_time", "compile_time")
+
+
 def compiled_by(made: Measurement, measured: Measurement) -> Measurement:
     """A measurement of a program that was loaded, with the times of the process that compiled it."""
-    metrics = dict(measured.metrics)
-    for name in ("trace_time", "compile_time"):
-        metrics[name] = made.metrics[name]
+    metrics = {**measured.metrics, **{name: made.metrics[name] for name in _COMPILING if name in made.metrics}}
     if (steady := metrics.get("time_to_steady")) and steady.value is not None:
         compiled, loaded = made.compiling or 0.0, measured.compiling or 0.0
         metrics["time_to_steady"] = dataclasses.replace(steady, value=steady.value + compiled - loaded)

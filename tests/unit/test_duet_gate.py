@@ -231,6 +231,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     assert [pairs.pop(kind) for kind in ("cold", "warm", "metered")] == [[], [], []]
     assert [workers.pop(name) for name in ("patience", "compiled", "keep")] == [0.0, None, False]
     assert callable(workers.pop("lowers"))
+    assert callable(workers.pop("stays"))
     assert [workers, pairs] == [asked, asked]
 
 

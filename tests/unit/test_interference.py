@@ -134,7 +134,7 @@ def test_without_patience_nothing_is_measured_again(suite, found, quiet):
 def test_what_is_measured_again_takes_nothing_from_the_turns(suite, found, quiet, monkeypatch):
     found.append((8.0, 0.4))
     suite.makepyfile(test_suite=benchmarks("mlp", 'torch", "jax'))
-    monkeypatch.setattr("fwbench.plugin.run.take_turns", lambda *_: None)
+    monkeypatch.setattr("fwbench.plugin.turning.Turning.take", lambda *_: None)
     # Measuring would end after the minutes.
     monkeypatch.setattr(Plan, "left", 4 * 60.0)
     result, _, kept = measured(suite, "--fwbench-minutes=5")

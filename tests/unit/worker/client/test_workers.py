@@ -126,15 +126,15 @@ def test_a_record_is_returned_at_once_and_its_worker_awaited_before_the_next_job
     monkeypatch.setattr(Scripted, "log", [])
     monkeypatch.setattr(client_server, "Channel", Scripted)
     workers = Workers(machine(), "cpu", {}, NO_PROJECT)
-    for lane in ("noop", "jax", "jax"):
+    for lane in ("noop", "torch", "torch"):
         assert workers.measure(Workload(lane, "noop"), PROFILES["quick"], ignore).overhead_s is not None
     job = ("ready", "job", "started", "measurement")
     assert Scripted.log == [
         *(("noop", what) for what in job),
         ("noop", "exited"),
-        *(("jax", what) for what in job),
-        ("jax", "exited"),
-        *(("jax", what) for what in job[1:]),
+        *(("torch", what) for what in job),
+        ("torch", "exited"),
+        *(("torch", what) for what in job[1:]),
     ]
 
 
@@ -296,7 +296,7 @@ def attempts(monkeypatch):
         def __init__(self, python, lane, cpus, variables, compiled=None):
             self.flags = variables.get("XLA_FLAGS")
 
-        def measure(self, job, workload, tell, waited=0.0):
+        def measure(self, job, workload, tell, waited=0.0, keeps=False):
             self.made.append(self.flags)
             right = self.good is not None and self.flags is not None and self.flags.endswith(self.good)
             return Measurement(workload, failure=None if right else self.failure)
@@ -399,7 +399,7 @@ def test_what_was_waited_is_waited_once(attempts):
     """All measurements share the patience."""
     given = []
 
-    def measure(self, job, workload, tell, waited=0.0):
+    def measure(self, job, workload, tell, waited=0.0, keeps=False):
         given.append(job["patience"])
         return Measurement(workload, stages={"waiting for quiet": 2.0})
 
@@ -444,7 +444,7 @@ def test_a_batch_is_halved_until_it_fits(attempts, batch, accumulate, tried):
     """In whole parts of what its gradients are accumulated over."""
     sizes = []
 
-    def measure(self, job, workload, tell, waited=0.0):
+    def measure(self, job, workload, tell, waited=0.0, keeps=False):
         sizes.append(job["workload"]["batch_size"])
         full = None if workload.batch_size <= 8 else Failure("out_of_memory", "memory ran out")
         return Measurement(workload, failure=full)

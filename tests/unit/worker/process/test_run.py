@@ -731,9 +731,9 @@ def test_a_lane_whose_program_no_proof_runs_has_no_proof_on_its_record(monkeypat
     assert sent[-1]["measurement"]["parity"]["proof"]["state"] == state
 
 
-def test_of_each_framework_one_lane_is_proved():
+def test_of_each_framework_one_lane_is_proved_and_what_torch_compile_makes():
     proved = {lane.name for lane in OWN.values() if lane.parity}
-    assert proved == {"torch", "jax"}
+    assert proved == {"torch", "jax", "torch-compile"}
 
 
 def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypatch, protocol, tmp_path):
