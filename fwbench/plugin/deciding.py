@@ -12,7 +12,7 @@ from fwbench.compare import rounds
 from fwbench.compare.cases import cases, comparisons
 from fwbench.compare.pair import Fault
 from fwbench.compare.parity import comparable_lanes
-from fwbench.compare.ratios import EQUAL, FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, Scatter, ratio_interval
+from fwbench.compare.ratios import EQUAL, FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, Scatter, as_usual, ratio_interval
 from fwbench.machine.load import disturbs, needed
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.rounds import PlayedRound
@@ -87,6 +87,12 @@ class Contest:
             _, low, high = ratio_interval(next(rounds.differences(dict(pair))), expected)
             widths.append(math.expm1((high - low) / 2))
         return max(widths)
+
+    @property
+    def mixed(self) -> bool:
+        """True if of its two rounds one alone was at the usual pace: both count until a third one is played."""
+        usual = [as_usual(each.get("pace", 0.0), self.usual) for each in self.turns[self.lanes[0]]]
+        return len(usual) == FEWEST_ROUNDS and usual.count(True) == 1
 
     @property
     def price(self) -> float:
@@ -221,10 +227,14 @@ def decide(
 def _first(waiting: Sequence[Contest]) -> list[Contest]:
     """The contests without an interval; else those whose ratio will be known within 5 % soonest; else the widest.
 
+    A third round replaces one at an unusual pace, so it comes before those of other contests.
+
     If the widest came first, a program whose processes have two speeds would get all rounds.
     """
     if without := [contest for contest in waiting if math.isinf(contest.width)]:
         return without
+    if mixed := [contest for contest in waiting if contest.mixed]:
+        return mixed
     if unknown := sorted((each for each in waiting if each.width > EQUAL), key=lambda contest: contest.price):
         return [contest for contest in unknown if contest.price <= 2 * unknown[0].price]
     widest = max(contest.width for contest in waiting)

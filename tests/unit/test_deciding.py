@@ -409,6 +409,25 @@ def test_rounds_at_another_pace_count_until_two_at_the_usual_one_give_an_interva
     assert [each["pace"] for each in of_rounds.counted(({"pace": pace} for pace in paces), 0.5)] == counting
 
 
+@pytest.mark.parametrize(
+    ("paces", "first"),
+    [
+        ((0.5, 0.8), True),
+        ((0.5, 0.5), False),
+        ((0.8, 0.8), False),
+        ((0.5, 0.8, 0.8), False),
+    ],
+)
+def test_a_round_at_an_unusual_pace_is_replaced_before_others_play(monkeypatch, paces, first):
+    found = of([1, 2])
+    for contest, own in zip(found, ((0.5, 0.5), paces), strict=True):
+        contest.usual, contest.turns = 0.5, {lane: [{"pace": pace} for pace in own] for lane in contest.lanes}
+    # The other one is known sooner, and this one may not play as many rounds as its interval asks for.
+    of_contest = {id(contest): width for contest, width in zip(found, (0.06, 0.3), strict=True)}
+    monkeypatch.setattr(deciding.Contest, "width", property(lambda contest: of_contest[id(contest)]))
+    assert deciding._first(found) == [found[1] if first else found[0]]
+
+
 class Moved:
     """A machine whose CPUs take 1.6 times as long to hand a number to each other, and 2 ms for a call instead of 1.
 
