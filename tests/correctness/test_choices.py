@@ -179,8 +179,10 @@ def test_a_right_port_is_the_same_and_everything_is_tried(model, choice):
         ((HEAD, "return self.head(x * self.gain.exp().clamp(max=1e6))"), "a value above 1e+06"),
         (("return F.", "t = torch.where(t == -100, 0, t)\n    return F."), "`targets` = -100"),
         ((HEAD, "return self.head(x if (tokens >= 50).sum() == 0 else x * 2)"), "`tokens` >= 50"),
+        ((HEAD, "return self.head(x) + 0 * F.huber_loss(x, 2 * x, delta=1e6)"), "a value above 1e+06"),
+        ((HEAD, "return self.head(x) + 0 * F.smooth_l1_loss(x, 2 * x, beta=1e6)"), "a value above 1e+06"),
     ],
-    ids=["hook", "of weights", "outside what is drawn", "branch"],
+    ids=["hook", "of weights", "outside what is drawn", "branch", "Huber's loss", "smooth L1"],
 )
 def test_what_no_point_takes_is_said_with_its_line(model, torch, words):
     flax = [(HEAD, "return self.head(x * jnp.exp(self.gain[...]))")] if "exp()" in torch[1] else []

@@ -130,6 +130,10 @@ def _larger(how: str, one: Tensor, other: Tensor) -> Made:
     yield side, float(limit) if limit.numel() == 1 else None, None, beyond(x, limit)
 
 
+def _bend(how: str, x: Tensor, targets: Tensor, reduction: Any = None, bend: float = 1.0, **kwargs: Any) -> Made:
+    yield "above", float(bend), None, (x - targets).abs() > bend
+
+
 def _padding(how: str, table: Tensor, numbers: Tensor, padding: int = -1, *args: Any) -> Made:
     if padding >= 0:
         yield "eq", float(padding), numbers, numbers == padding
@@ -145,6 +149,7 @@ _KINDS: dict[str, Callable[..., Made]] = {
     **dict.fromkeys(("where", "masked_fill", "index", "index_put"), _mask),
     **dict.fromkeys(("clamp", "clamp_min", "clamp_max", "hardtanh"), _limits),
     **dict.fromkeys(("maximum", "minimum"), _larger),
+    **dict.fromkeys(("huber_loss", "smooth_l1_loss"), _bend),
     "embedding": _padding,
     **dict.fromkeys(_IGNORING, _ignored),
 }
