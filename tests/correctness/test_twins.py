@@ -138,6 +138,12 @@ def test_a_renamed_weight_is_told_with_its_nearest_name(twins):
     ]
 
 
+def test_networks_with_other_weights_are_a_failed_proof(twins):
+    found = prove_here(twins(flax=FLAX.replace("self.mix", "self.mixer")), "jax", lambda message: None, patient=False)
+    assert (found.state, found.points) == ("failed", ())
+    assert "'mixer.bias' (8,) is in jax alone" in found.sentence
+
+
 def test_a_mapping_makes_a_renamed_weight_right(twins):
     match(twins(flax=FLAX.replace("self.mix", "self.mixer"), weights={r"^mixer\.": "mix."}), "jax")
 

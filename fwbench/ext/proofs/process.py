@@ -133,9 +133,9 @@ def _compare(model: Model, candidate: str, send: Send, found: _Findings) -> tupl
 
     If something cannot be compared, and no difference was found before, this raises a ModelError.
     """
+    trains = framework_of(candidate) == candidate
     try:
         match(model, candidate)
-        trains = framework_of(candidate) == candidate
         for mode in modes(model, trains=trains):
             proof = Proof(model, candidate, mode, trains=trains)
             for quantity in proof.quantities:
