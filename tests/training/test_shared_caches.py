@@ -27,7 +27,10 @@ def programs(folder):
 
 
 class Keeping(Workers):
-    """Keeps what compilers make on a CPU, too."""
+    """Keeps what compilers make on a CPU, too, where no other process compiles for it."""
+
+    def _loads(self, *given):
+        return False
 
     def job(self, workload, protocol):
         return {**super().job(workload, protocol), "keep": True}
