@@ -11,8 +11,9 @@ measured alone, to its end:
       | <-- {"measurement": ...} ------------------------------ | exits
       | <-- {"exited": status} -- | <-- waitpid --------------- |
 
-If the job holds `stays`, the worker waits for another message then: a job for turns, which it takes with the program
-that it has measured, or the end. Where a job holds `turns`, the worker builds its program and takes turns on request:
+If the job holds `stays` and nothing has failed, the worker says `stays` beside the measurement and waits for another
+message: a job for turns, which it takes with the program that it has measured, or the end. Where a job holds `turns`,
+the worker builds its program and takes turns on request:
 
       | -- {"workload", "turns", ...} -> | -- fork ----------> |
       | <-- {"stage": name} ... ------------------------------- |

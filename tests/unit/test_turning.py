@@ -95,6 +95,14 @@ def test_a_process_that_fills_an_eighth_of_the_memory_does_not_stay(workers, mon
     assert workers.staying(OF_ALL) == {}
 
 
+def test_a_process_that_only_writes_a_file_does_not_stay_and_its_server_goes_on(workers):
+    """A user's network is built once for its initial values, before it is measured."""
+    assert workers.shapes(dataclasses.replace(OF_ALL, lane="noop"), UNTIMED) == {}
+    assert workers.staying(OF_ALL) == {}
+    for _ in range(2):
+        measure(workers, "noop")
+
+
 class Run:
     """A session in which all lanes have measured a workload; those of `staying` wait for turns."""
 

@@ -161,7 +161,7 @@ class Server:
             elif "measurement" in answer:
                 self._ending = True
                 measurement = conversation.timed(answer["measurement"], waited)
-                if job.get("stays") and measurement.failure is None:
+                if answer.get("stays"):
                     self.staying = measurement.workload.of_all
                 return measurement
             elif "exited" in answer:

@@ -55,9 +55,10 @@ def run(lane: Lane, job: Mapping[str, Any], send: Send, receive: Receive) -> Non
         send({"measurement": written.to_json()})
         return
     measurement, measuring = measure(lane, job, lambda stage: send({"stage": stage}))
-    send({"measurement": measurement.to_json()})
-    if measuring.measured and (turns := receive()) is not None and "turns" in turns:
-        play_measured(lane, turns, *measuring.measured, send, receive)
+    held = None if measurement.failure else measuring.measured
+    send({"measurement": measurement.to_json(), "stays": held is not None})
+    if held and (turns := receive()) is not None and "turns" in turns:
+        play_measured(lane, turns, *held, send, receive)
 
 
 def measure(
@@ -142,7 +143,7 @@ class Measuring(Job):
     """Runs the protocol's stages in order; its arguments are those of `Job`.
 
     Attributes:
-        measured: of a job that stays, what is needed to take turns; None: it has failed.
+        measured: of a job that stays, what it needs to take turns; else None.
     """
 
     measured: tuple[Framework, Program, Witness] | None = None
