@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -15,6 +15,7 @@ from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import TURNS
 from fwbench.suite.selection import Selection
+from fwbench.worker.client.server import Server
 from fwbench.worker.client.starting import FORKS, PACKAGE
 from fwbench.worker.turns.lanes import Lanes
 from fwbench.worker.turns.servers import Servers
@@ -89,15 +90,20 @@ class Turning:
         of_all = workload.of_all
         self._left[of_all].discard(workload.lane)
         staying = {} if self._left[of_all] else self._session.staying(of_all)
-        self._progress.aside(", takes turns" if len(staying) > 1 else "")
-        for contest in self._contests(of_all) if len(staying) > 1 else ():
+        if len(staying) > 1:
+            self._progress.aside(", takes turns")
+            self._play_first(of_all, staying)
+            self._progress.aside("")
+        for server in staying.values():
+            server.settle()
+
+    def _play_first(self, workload: Workload, staying: Mapping[str, Server]) -> None:
+        """Let a workload's lanes take turns in the processes that stay, if all do and there is time."""
+        for contest in self._contests(workload):
             if staying.keys() >= {*contest.lanes} and contest.seconds < self._until_end:
                 self._names[contest.workload] = contest.lanes
                 if played := contest.add(self._lanes.play_measured(contest.workload, staying)):
                     self._keep(played)
-        for server in staying.values():
-            server.settle()
-        self._progress.aside("")
 
     def _contests(self, workload: Workload | None = None) -> list[Contest]:
         made = [m for m in self._session.measurements if not m.failure]
