@@ -320,6 +320,9 @@ class Player(Turns):
 class Measured(Player):
     """A program whose process has measured it alone, and stays for a first round."""
 
+    def place(self, padding: list[int]) -> None:
+        """Nothing: its memory is as much a draw of chance as a new one would be, and it is warm."""
+
     def finished(self, asked: Mapping[str, Any], root: str) -> dict[str, Any]:
         """Nothing: the peaks of its memory are those of the measurement, which also tells the rest."""
         return {"finished": {}}

@@ -38,8 +38,8 @@ def clock(monkeypatch):
     return clock
 
 
-def player(program, extra=0.0):
-    made = players.Player.__new__(players.Player)
+def player(program, extra=0.0, kind=players.Player):
+    made = kind.__new__(kind)
     players.Turns.__init__(made, program.step, program.wait, extra)
     made.program, made._samples = program, 2
     return made
@@ -118,6 +118,13 @@ def test_a_placing_moves_the_program_and_warms_it(clock):
     assert [len(block) for block in made._padding] == [100, 10]
     assert made.warm_up() == pytest.approx(0.03)
     assert program.calls == players._WARM_CALLS[1]
+
+
+def test_a_program_that_was_measured_stays_where_it_is(clock):
+    """New memory must be touched first, which takes a slow program seconds of a round."""
+    program = FakeProgram(clock, lambda call: 0.03)
+    player(program, kind=players.Measured).place([100, 10])
+    assert program.log == []
 
 
 @pytest.mark.parametrize("extra", [0.03, 0.10])
