@@ -1,4 +1,4 @@
-"""The answers that README and docs/example-run.md quote are those that today's code gives of the committed run."""
+"""The answers that documents quote are those that today's code gives of the committed run."""
 
 import re
 from pathlib import Path
@@ -7,15 +7,15 @@ import pytest
 
 from fwbench.compare.cases import settings
 from fwbench.record.reading import read
-from fwbench.report.answers import answers, in_short
+from fwbench.report.answers import answers, headline, in_short
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def table():
+def given():
     (run,) = settings([read(ROOT / ".benchmarks" / "0001_readme.json")])
-    return in_short(answers(run.cases))
+    return answers(run.cases)
 
 
 def quoted(page):
@@ -27,10 +27,17 @@ def quoted(page):
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/example-run.md"])
-def test_the_quoted_answers_are_those_of_the_run(table, page):
+def test_the_quoted_answers_are_those_of_the_run(given, page):
+    table = in_short(given)
     names = [column.name for column in table.columns]
-    given = [dict(zip(names, table.texts(row), strict=True)) for row in table.rows]
+    texts = [dict(zip(names, table.texts(row), strict=True)) for row in table.rows]
     # Epochs take no turns, and have an answer of single processes.
-    answered = [row for row in given if row["mode"] != "fit"]
+    answered = [row for row in texts if row["mode"] != "fit"]
     rows = quoted(page)
     assert [{name: row[name] for name in rows[0]} for row in answered] == rows
+
+
+def test_the_quoted_sentences_are_those_of_the_page(given):
+    lines = (ROOT / "docs" / "reports.md").read_text().splitlines()
+    sentences = [line.removeprefix("> ") for line in lines if re.match(r"> (Inference|Training|Lowest|Least)", line)]
+    assert sentences == [line for line in headline(given) if "pochs of training" not in line]
