@@ -16,12 +16,12 @@ from fwbench.report.answers import answers, in_short
 from fwbench.report.limits import above, matrix_products
 from fwbench.report.tables import Table
 from fwbench.report.tables import lines as for_terminal
-from fwbench.text import line
+from fwbench.text import line, shortened
 
 # Studies whose table of fits is another one than that of epochs.
 _OF_STUDIES = {"simple-cnn": fits.training_times}
 
-_NAMED = 6  # benchmarks in a note
+_NAMED = 1  # benchmarks in a note, whose end is cut
 # A power limit that holds the clocks down for at most this share of a pass is not worth a note.
 _CAPPED = 0.05
 # A row gets a note if it is slower than its turns by more than this factor.
@@ -194,8 +194,7 @@ def _repeated(measured: Sequence[Measurement]) -> Iterator[str]:
     attempted = (m for m in measured if m.attempts)
     for rerun, again in grouped(attempted, lambda m: any(attempt.get("rerun") for attempt in m.attempts)).items():
         when = "when the test was run again" if rerun else "as the first attempt was disturbed"
-        named = _ids(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
-        yield f"measured a second time {when}: {len(again)} ({named})"
+        yield f"measured a second time {when}: {len(again)} ({_ids(again)})"
     if waited := sum(m.stages.get(WAITING, 0.0) for m in measured):
         yield (
             f"waited {units.duration(waited)} for other load to end before timing "
@@ -279,4 +278,4 @@ def _slower_alone(measured: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _ids(measurements: Sequence[Measurement]) -> str:
-    return ", ".join(m.workload.id for m in measurements)
+    return shortened([m.workload.id for m in measurements], _NAMED)

@@ -375,3 +375,11 @@ def test_a_note_says_what_short_calls_of_jax_leave_out(seconds, jit, told):
     notes = [note for note in summary.cautions([one]) if "left out" in note]
     assert len(notes) == told
     assert all(jit in note and one.workload.id in note for note in notes)
+
+
+def test_a_note_on_many_rows_keeps_what_it_says_of_them():
+    short = {"settings": {"call_leaves_out": "flax.nnx.jit"}, "metrics": {"latency_p50": Metric(1e-4, "test")}}
+    calls = [recorded.measured("jax", f"a-network-of-mine-{n}", **short) for n in range(8)]
+    (note,) = [note for note in summary.notes(calls) if "flax.nnx.jit" in note]
+    assert "call=program,module" in note
+    assert calls[0].workload.id in note
