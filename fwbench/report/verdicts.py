@@ -127,7 +127,8 @@ def _row(finding: Finding) -> tuple[str, ...]:
 
 
 def _interval(ends: tuple[float, float], confidence: float) -> str:
-    if not all(map(math.isfinite, ends)):
+    # One pair shows no scatter: the confidence of its interval is 0.
+    if not confidence or not all(map(math.isfinite, ends)):
         return "unknown"
     if confidence == 1:
         return "exact"

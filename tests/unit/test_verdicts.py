@@ -100,6 +100,7 @@ def test_every_metric_has_its_unit(metric, value, shown):
     ("metric", "interval", "confidence", "shown"),
     [
         ("latency", (0.0, math.inf), 0.95, "unknown"),
+        ("latency", (1.31, 1.31), 0.0, "unknown"),
         ("latency", (0.9, 1.1), 0.95, "-10.0% to +10.0% (95%)"),
         # Two processes that happen to agree are no proof.
         ("program_memory", (1.3, 1.3), 0.95, "+30.0% to +30.0% (95%)"),
