@@ -132,8 +132,8 @@ class Between:
     def title(self, restored: int) -> str:
         """A state's title: head, base, or head with the part that was put back last (earlier parts are not named)."""
         if not 0 < restored < len(self.suspects):
-            return (self._base if restored else self._head).text
-        return f"{self._head.text} with {self.suspects[restored - 1].title} as in {self._base.text}"
+            return "BASE" if restored else "HEAD"
+        return f"HEAD with {self.suspects[restored - 1].title} as in BASE"
 
     def side(self, name: str, restored: int) -> Side:
         """Head with the first `restored` parts put back; with all, or 1 before `find` has found any, base itself."""

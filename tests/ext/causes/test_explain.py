@@ -87,7 +87,8 @@ class Given:
             costs[name] = cost + self.installed(side)
             sources = dict.fromkeys(("mine/before.py", "mine/cost.py", "mine/new.py"), "")
             program = {"form": "f", "digest": str(values["most"]), "operators": {"add": int(10 * values["most"])}}
-            computes = outputs(1 + values["most"])
+            count = values.get("weights", 1)
+            computes = outputs(1 + values["most"], weights=str(count), numbers=count)
             described[name] = {"sources": sources, "program": {**program, "absent": {}}, "outputs": computes}
         change = math.log(costs["head"] / costs["base"])
         return Pair({"latency": change}, {}, {}, described, 0.0, 1.0)
@@ -129,6 +130,11 @@ def test_each_part_that_makes_a_difference_is_named_with_its_size_and_the_progra
     assert "HEAD computes something else with mine/cost.py, line 10 than with that as in BASE: outputs differ by" in out
     assert git(folder, "status", "--short") == "M mine/cost.py\n M notes.txt"
     assert not (folder / ".git" / "worktrees").exists()
+
+
+def test_the_sides_of_other_weights_are_called_base_and_head(given, folder, explain):
+    edit(folder, ("# One.", "weights = 2"))
+    assert "BASE has 1 weights, and HEAD 2" in explain()
 
 
 def test_a_part_is_named_by_the_metric_that_was_asked_for(given, folder, explain):
