@@ -66,15 +66,24 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
         try:
             # An error shows now, not after hours of measuring.
             files.append(summary, "")
-            if summary.is_file():
-                # A run that is killed leaves this summary.
-                unended = Outcome("what was asked for", "this run", (), notes=["the run has not come to its end"])
-                outcome_file.write(summary, unended, pytest.ExitCode.INTERRUPTED)
+            # A run that is killed leaves this summary.
+            _write_unended(summary, "the run has not come to its end", pytest.ExitCode.INTERRUPTED)
         except OSError as error:
             raise pytest.UsageError(f"--fwbench-summary {summary} cannot be written ({error.strerror}).") from None
-    refuse_idle(config, asked[0], "gate")
-    gate: Gate = resolve(_GATES[asked[0]])(config, selection, machine, project)
+    try:
+        refuse_idle(config, asked[0], "gate")
+        gate: Gate = resolve(_GATES[asked[0]])(config, selection, machine, project)
+    except (pytest.UsageError, UserError) as error:
+        if summary:
+            _write_unended(summary, str(error), pytest.ExitCode.USAGE_ERROR)
+        raise
     return gate
+
+
+def _write_unended(summary: Path, why: str, status: int) -> None:
+    """Write the summary of a run that has compared nothing, if it goes to a file."""
+    if summary.is_file():
+        outcome_file.write(summary, Outcome("what was asked for", "this run", (), notes=[why]), status)
 
 
 def _given(config: pytest.Config, option: str) -> bool:

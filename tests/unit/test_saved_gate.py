@@ -9,6 +9,7 @@ from pytest_benchmark.utils import get_machine_id
 
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.report import outcome_file
 from tests.unit.recorded import plain, write
 from tests.unit.recorded import saved as as_saved
 from tests.unit.suites import FAST, benchmarks, ended, in_process, refused
@@ -340,3 +341,11 @@ def test_bad_input_is_one_sentence_and_exit_4(suite, arguments, sentence):
     write(suite.path / "plain.json", {**as_saved(), "benchmarks": [plain()]})
     refused(in_process(suite, *arguments.split()), sentence)
     assert nothing_was_measured(suite)
+
+
+def test_the_summary_of_a_refused_gate_has_the_reason(suite):
+    path = suite.path / "out.json"
+    in_process(suite, "--fwbench-gate", "--benchmark-compare=0001", f"--fwbench-summary={path}")
+    found = outcome_file.read(path)
+    assert found.exit_code == 4
+    assert "0001 is no file" in found.notes[0]
