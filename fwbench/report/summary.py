@@ -120,12 +120,12 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
         *_far_from_the_machine(measured),
         *(f"{m.workload.id}: {said}" for m in measured for said in _of_outputs(m)),
         *_of_settings(measured),
+        *_left_out(measured),
         *(f"{m.workload.id}: {said}" for m in measured for said in _of_calls(m)),
         *_disturbed(measured),
         *_capped(measured),
         *_slower_alone(measured),
         *_repeated(measured),
-        *_left_out(measured),
     ]
 
 

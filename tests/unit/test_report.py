@@ -378,8 +378,11 @@ def test_a_note_says_what_short_calls_of_jax_leave_out(seconds, jit, told):
 
 
 def test_a_note_on_many_rows_keeps_what_it_says_of_them():
-    short = {"settings": {"call_leaves_out": "flax.nnx.jit"}, "metrics": {"latency_p50": Metric(1e-4, "test")}}
+    """It is among the first, as it is about what the numbers mean."""
+    metrics = {"latency_p50": Metric(1e-4, "test"), "latency_p95": Metric(2e-4, "test")}
+    short = {"settings": {"call_leaves_out": "flax.nnx.jit"}, "metrics": metrics, "samples": (1e-4,) * 99 + (1.0,)}
     calls = [recorded.measured("jax", f"a-network-of-mine-{n}", **short) for n in range(8)]
+    assert sum("p95" in note for note in summary.every_note(calls)) == 8
     (note,) = [note for note in summary.notes(calls) if "flax.nnx.jit" in note]
     assert "call=program,module" in note
     assert calls[0].workload.id in note
