@@ -39,6 +39,9 @@ ROUNDINGS = 1e3
 # A tensor that underflows in float64 has no digits to compare.
 _UNDERFLOW = 1e-290
 
+# Relative errors above this are of a result that is 0, or underflows, in the reference alone.
+_OF_ZEROS = 1e100
+
 # Errors between these bounds suggest networks that are the same except for a part that rounds to float32.
 _OF_FLOAT32 = (1e-9, 1e-6)
 
@@ -85,10 +88,15 @@ def check(
             else ""
         )
         raise NotTheSame(
-            f"{case.model.name} ({case.mode}): the difference in {quantity} is {errors[worst]:.1e}{where}{at}, "
-            f"more than {bound(case.model, quantity):.0e}{hint}"
+            f"{case.model.name} ({case.mode}): the difference in {quantity} is {in_words(errors[worst], case.model)}"
+            f"{where}{at}, more than {bound(case.model, quantity):.0e}{hint}"
         )
     return errors[worst]
+
+
+def in_words(error: float, model: Model) -> str:
+    """A relative error for readers; a number of no meaning becomes words."""
+    return f"infinite (0 in {model.reference} alone)" if _OF_ZEROS < error < math.inf else f"{error:.1e}"
 
 
 def measure(quantity: Quantity, reference: Side, candidate: Side, point: Point = MAIN) -> Errors:

@@ -17,6 +17,7 @@ from fwbench.ext.proofs.errors import (
     Quantity,
     bound,
     check,
+    in_words,
     measure,
 )
 from fwbench.ext.proofs.matching import has_statistics, match, shapes
@@ -199,7 +200,7 @@ def differences(proofs: Sequence[Proof]) -> str:
     said = [next(filter(None, (proof.difference(quantity) for quantity in worst for proof in proofs)))]
     said.append(next(filter(None, (proof.place() for proof in proofs)), ""))
     if len(worst) > 1:
-        said.append(f"All that differ: {', '.join(map(_briefly, worst.values()))}")
+        said.append(f"All that differ: {', '.join(_briefly(each, proofs[0].model) for each in worst.values())}")
     errors: dict[str, float] = {quantity: nearest.error for quantity, nearest in worst.items()}
     # At a relative error near 1 nothing is the same any more, so no tolerance is named.
     if all(error <= 0.1 for error in errors.values()) and "tolerance={" not in said[0]:
@@ -207,9 +208,9 @@ def differences(proofs: Sequence[Proof]) -> str:
     return ". ".join(filter(None, said))
 
 
-def _briefly(worst: Nearest) -> str:
+def _briefly(worst: Nearest, model: Model) -> str:
     tensor = "" if worst.tensor == worst.quantity else f" in {worst.tensor!r}"
-    return f"{worst.quantity} {worst.error:.1e}{tensor} ({worst.mode})"
+    return f"{worst.quantity} {in_words(worst.error, model)}{tensor} ({worst.mode})"
 
 
 def _beyond(worst: Nearest) -> float:

@@ -1,4 +1,4 @@
-"""Running statistics in a proof: numbers that are not finite, and shares of old and new."""
+"""Errors in a proof that are not finite, and shares of old and new in running statistics."""
 
 import math
 from types import SimpleNamespace
@@ -8,9 +8,10 @@ import pytest
 
 from fwbench.ext.proofs import proof
 from fwbench.ext.proofs.case import MAIN, Case
-from fwbench.ext.proofs.errors import NotTheSame, check
+from fwbench.ext.proofs.errors import NotTheSame, check, gradient_errors
 from fwbench.ext.proofs.running import _share
 from fwbench.models import CATALOG
+from fwbench.models.store import Nearest
 
 
 def test_a_statistic_that_is_infinite_is_a_difference(monkeypatch):
@@ -27,6 +28,16 @@ def test_a_statistic_that_is_infinite_is_a_difference(monkeypatch):
     assert (found.errors[MAIN]["statistics"], found.note) == ({"bn.running_var": math.inf}, "")
     with pytest.raises(NotTheSame, match=r"the difference in statistics is inf in 'bn\.running_var'"):
         check("statistics", found.errors[MAIN]["statistics"], case)
+
+
+def test_a_gradient_that_is_zero_in_the_reference_alone_has_no_relative_error():
+    """Its error is relative to the shortest length that is compared: 0.25 became 2.5e+281."""
+    zeros, quarters = {"gain": np.zeros(4)}, {"gain": np.full(4, 0.125)}
+    errors = gradient_errors(quarters, zeros, {"gain": 0.0})
+    with pytest.raises(NotTheSame, match=r"the difference in gradients is infinite \(0 in torch alone\) in 'gain', "):
+        check("gradients", errors, Case(CATALOG["cnn"], "eval"))
+    nearest = Nearest("gradients", "gain", "main", "eval", errors["gain"], 1e-8)
+    assert proof._briefly(nearest, CATALOG["cnn"]) == "gradients infinite (0 in torch alone) in 'gain' (eval)"
 
 
 EXPECTED, BEFORE = np.array([1.0, 2.0, 4.0, 8.0]), np.array([1.0, 1.0, 2.0, 1.0])
