@@ -75,7 +75,7 @@ class Sheet:
     title: int
 
 
-PAGE = Sheet(7.5, 4.5, 3, 4, 9)
+PAGE = Sheet(7.5, 3.4, 3, 4, 9)
 # A column of a paper's page.
 COLUMN = Sheet(3.4, 3.4, 2, 2, 7)
 

@@ -7,9 +7,11 @@ import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
+from matplotlib.transforms import Affine2D
 
 from fwbench.report.figures import Drawing
 from fwbench.report.look import INK, PAGE, PAPER
@@ -19,6 +21,8 @@ from fwbench.text import visible
 
 # Cards of a mode that are shown; further ones are folded.
 _CARDS = 24
+# Points at the sides of a panel's own picture.
+_ROOM = 8
 # Keys of the tables and of the figure that stand among the answers, and keys of the tables at the end.
 _ANSWERS = ("answers", "ratios")
 _ABOUT = ("failures", "parity", "sources", "fingerprint", "records")
@@ -32,7 +36,7 @@ def write(title: str, parts: Sequence[Section], foreign: Table | None) -> str:
         foreign: the table of the benchmarks that fwbench did not measure; None: there are none.
     """
     environment = templates()
-    environment.filters["inline"] = inline
+    environment.filters |= {"inline": inline, "panels": panels}
     environment.globals |= {"exact": exact, "pinned": pinned}
     environment.globals |= {"most_cards": _CARDS, "answers": _ANSWERS, "about": _ABOUT}
     style, script = Markup(asset("page.css")), Markup(asset("page.js"))
@@ -84,6 +88,27 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     title, description = (escape(visible(text)) for text in (words.title, words.alternative))
     named = f'<title id="{prefix}-t">{title}</title><desc id="{prefix}-d">{description}</desc>'
     return Markup(f"{opening} {style} {role}>{named}{rest}")
+
+
+def panels(drawing: Drawing, prefix: str) -> Markup:
+    """The legend and each panel of a saved figure as pictures of their own, for a narrow page; empty if it has one.
+
+    Args:
+        prefix: as in `inline`, whose SVG the pictures show parts of.
+    """
+    figure = drawing.figure
+    drawn = [(f"axes_{number}", axes) for number, axes in enumerate(figure.axes, 1) if axes.axison]
+    if len(drawn) == 1:
+        return Markup()
+    parts: list[tuple[str, Any]] = [(f"legend_{number}", legend) for number, legend in enumerate(figure.legends, 1)]
+    pictures = []
+    for key, part in (*parts, *drawn):
+        # Points from above, with room for text that is wider as SVG; a panel's neighbours are not in its picture.
+        box = part.get_tightbbox().transformed(Affine2D().scale(72 / figure.dpi))
+        width, top = box.width + 2 * _ROOM, 72 * figure.get_figheight() - box.y1
+        view = f'viewBox="{box.x0 - _ROOM:.1f} {top - 2:.1f} {width:.1f} {box.height + 4:.1f}"'
+        pictures.append(f'<svg {view} style="--width: {width:.1f}"><use href="#{prefix}-{key}"/></svg>')
+    return Markup(f'<div class="panels" aria-hidden="true">{"".join(pictures)}</div>')
 
 
 def _link(row: re.Match[str], rows: Sequence[str]) -> str:

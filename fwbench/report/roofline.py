@@ -55,11 +55,13 @@ def _panel(axes: Axes, rows: Sequence[Limited], looks: Looks, *, every: Sequence
         axes.plot(*point, look.marker, color=look.colour, markerfacecolor=face, clip_on=False)
         label = printable(f"{_MODES.get(row.workload.mode, f'{row.workload.mode} ')}{row.workload.batch_size}")
         place = _free(_in_points(axes, point), marks, labels)
-        axes.annotate(label, point, xytext=place, textcoords="offset points", fontsize=6, ha="center", va="center")
+        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.4}
+        at = axes.annotate(label, point, xytext=place, textcoords="offset points", fontsize=6, ha="center", va="center")
+        at.set(bbox=box, zorder=1.5)
     ceiling, bandwidth = rows[0].ceiling or 0.0, rows[0].bandwidth or 0.0
     low, high = axes.get_xlim()
     ridge = ceiling / bandwidth
-    axes.plot([low, ridge, high], [low * bandwidth, ceiling, ceiling], color=INK, linewidth=0.9)
+    axes.plot([low, ridge, high], [low * bandwidth, ceiling, ceiling], color=INK, linewidth=0.9, zorder=1)
 
 
 def _in_points(axes: Axes, point: tuple[float, float]) -> tuple[float, float]:

@@ -289,3 +289,19 @@ def test_the_golden_record_covers_every_table_and_figure(golden, tables):
     assert {path.stem for path in (golden / "figures").glob("*.svg")} == figures
     for ending in ("pdf", "tex") if parsing.LATEX else ():
         assert {path.stem for path in (golden / "figures").glob(f"*.{ending}")} == figures | narrow
+
+
+def test_a_narrow_page_has_a_picture_of_each_panel_and_of_the_legend(golden):
+    page = (golden / "report.html").read_text()
+    figure = re.search(r'<figure id="figure-1-throughput-bars">.*?</figure>', page, re.DOTALL)[0]
+    views = re.findall(r'<svg viewBox="([^"]*)"[^>]*><use href="#s1-throughput-bars-(\w+)"/></svg>', figure)
+    boxes = {key: [float(number) for number in view.split()] for view, key in views}
+    drawn = re.split(r'<g id="s1-throughput-bars-((?:axes|legend)_\d+)">', figure)
+    parts = dict(zip(drawn[1::2], drawn[2::2], strict=True))
+    assert set(boxes) == set(parts)
+    assert len(parts) > 2
+    for part, content in parts.items():
+        for x, y in re.findall(r'<text [^>]*x="([\d.]+)" y="([\d.]+)"', content):
+            left, top, width, height = boxes[part]
+            assert 0 <= float(x) - left <= width
+            assert 0 <= float(y) - top <= height

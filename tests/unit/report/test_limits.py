@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from matplotlib.colors import to_hex
 
 from fwbench.compare.cases import cases
 from fwbench.machine.peaks import peaks
@@ -12,7 +13,7 @@ from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import BEFORE, Moment
 from fwbench.record.reading import read
 from fwbench.report import limits, summary
-from fwbench.report.look import INK
+from fwbench.report.look import INK, PAPER
 from tests.unit.recorded import MACHINE, measured, metric
 from tests.unit.report.test_contents import row, setting
 from tests.unit.report.test_figures import JAX, TORCH, drawn, lines
@@ -234,6 +235,14 @@ def test_a_label_of_the_roofline_lies_on_no_other_mark():
         for mark in marks:
             across, up = abs(own + label.get_position() - mark)
             assert across >= 9 or up >= 7
+
+
+def test_the_roof_crosses_no_label():
+    (axes,) = drawn(counted("torch", ceiling=4e11, copy=1e10), counted("jax"))["roofline"].figure.axes
+    *marks, roof = axes.get_lines()
+    for label in axes.texts:
+        assert roof.zorder < label.zorder < min(mark.zorder for mark in marks)
+        assert to_hex(label.get_bbox_patch().get_facecolor()) == PAPER
 
 
 def test_ceilings_and_limits_are_in_a_report_of_the_record_alone():

@@ -59,13 +59,13 @@ def test_it_opens_without_a_word_and_the_answers_come_first(golden, visit):
     assert first.inner_text().startswith("Inference: ")
     assert page.locator("h1").count() == 1
     assert first.bounding_box()["y"] < 400
-    assert page.locator("figure svg").count() == len(list((golden / "figures").glob("*.svg")))
+    assert page.locator("figure .scroll > svg").count() == len(list((golden / "figures").glob("*.svg")))
 
 
 def test_it_needs_no_network_and_no_other_file(golden, tmp_path, visit):
     shutil.copy(golden / "report.html", tmp_path)
     page = visit(tmp_path, offline=True)
-    assert page.locator("figure svg").first.bounding_box()["height"] > 100
+    assert page.locator("figure .scroll > svg").first.bounding_box()["height"] > 100
 
 
 def test_columns_sort_by_value_both_ways_and_say_so(golden, visit):
@@ -182,7 +182,7 @@ def test_print_shows_whole_tables_and_no_controls(golden, visit, scripts):
     assert not page.locator("input").first.is_visible()
     assert page.locator("#inference-1-t").is_visible()
     assert page.locator("#inference-1 .scroll").bounding_box()["width"] > 600
-    for picture in page.locator("figure svg").all():
+    for picture in page.locator("figure .scroll > svg").all():
         # An A4 page on its side, less margins, heading and caption: 150 mm at 96 pixels an inch.
         assert picture.bounding_box()["height"] <= 568
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
@@ -226,6 +226,20 @@ def test_the_forest_plot_is_in_sight_as_a_whole(golden, visit, width):
         assert box["height"] >= 9
 
 
+def test_the_panels_of_a_figure_are_in_sight_on_a_phone(golden, visit):
+    page = visit(golden, width=390)
+    for figure in page.locator("figure:has(.panels)").all():
+        assert figure.locator(".scroll").evaluate("one => one.scrollWidth <= one.clientWidth")
+        edges = figure.bounding_box()
+        # The legend's words and the panels' titles, letters and marks, as the browser places them.
+        for box in (part.bounding_box() for part in figure.locator(".panels use").all()):
+            assert edges["x"] <= box["x"]
+            assert box["x"] + box["width"] <= edges["x"] + edges["width"]
+            assert box["height"] >= 9
+    wide = visit(golden, width=1280)
+    assert not wide.locator(".panels svg").first.is_visible()
+
+
 def test_the_first_columns_stay_in_sight(golden, visit):
     def lefts(page):
         scroll = page.locator("#inference-1 .scroll")
@@ -242,7 +256,7 @@ def test_the_first_columns_stay_in_sight(golden, visit):
 
 def test_text_is_as_large_in_a_figure_of_one_panel_as_in_others(golden, visit):
     page = visit(golden, width=1400)
-    scales = page.locator("figure svg").evaluate_all(
+    scales = page.locator("figure .scroll > svg").evaluate_all(
         "all => all.map(one => one.getBoundingClientRect().width / one.viewBox.baseVal.width)"
     )
     assert max(scales) / min(scales) < 1.02
