@@ -135,7 +135,7 @@ def test_a_lanes_caution_is_told_once_for_all_that_it_is_true_of():
     said = dataclasses.replace(measured("torch"), settings={"caution": "one thread"})
     larger = dataclasses.replace(said, workload=dataclasses.replace(said.workload, batch_size=32))
     (note,) = [note for note in summary.every_note([said, measured("jax"), larger]) if "one thread" in note]
-    assert note == "torch-mlp-inference-b8, torch-mlp-inference-b32: one thread"
+    assert note == "torch-mlp-inference-b8 and 1 more: one thread"
 
 
 def test_notes_tell_of_another_framework_that_a_process_holds():
@@ -143,8 +143,8 @@ def test_notes_tell_of_another_framework_that_a_process_holds():
     larger = dataclasses.replace(said, workload=dataclasses.replace(said.workload, batch_size=32))
     (note,) = [note for note in summary.every_note([measured("torch"), said, larger]) if "imported" in note]
     assert note == (
-        "jax-mlp-inference-b8, jax-mlp-inference-b32: the process of jax also imported torch and tensorflow, whose "
-        "memory is in the host memory shown, so no lane is said to have the least"
+        "jax-mlp-inference-b8 and 1 more: the process of jax also imported torch and tensorflow, whose memory is in "
+        "the host memory shown, so no lane is said to have the least"
     )
 
 
