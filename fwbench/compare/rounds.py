@@ -14,7 +14,7 @@ from fwbench.compare.ratios import (
 )
 from fwbench.record.measurement import Measurement
 
-# A GPU that computes for at least this share of a call sets the call's speed, and not the host.
+# The least share of a call for which a GPU that sets the call's speed computes.
 _BUSY = 0.75
 
 # A lane's turns in one round (`fwbench.record.measurement.Measurement.turns`); and a workload's turns by lane, with the
@@ -43,6 +43,11 @@ def differences(of_lanes: OfLanes) -> Iterator[list[float]]:
         yield [round_difference(by_time[each["begun"]], each["call"]) for each in turns if each["begun"] in by_time]
 
 
+def sets_speed(device: float, call: float) -> bool:
+    """True if a GPU that computes for so many seconds of a call sets the call's speed, and not the host."""
+    return device >= _BUSY * call
+
+
 class Played(NamedTuple):
     """The counted rounds of a workload.
 
@@ -57,7 +62,7 @@ class Played(NamedTuple):
     def busy(self) -> frozenset[str]:
         """The lanes in whose calls a GPU computes most of the time, so that no host sets their speed."""
         fastest = {lane: min(min(each["call"]) for each in turns) for lane, turns in self.turns.items() if turns}
-        return frozenset(lane for lane, call in fastest.items() if self.device.get(lane, 0.0) >= _BUSY * call)
+        return frozenset(lane for lane, call in fastest.items() if sets_speed(self.device.get(lane, 0.0), call))
 
 
 def device_times(measurements: Iterable[Measurement]) -> dict[str, float]:

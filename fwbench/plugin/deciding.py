@@ -17,7 +17,7 @@ from fwbench.machine.load import disturbs, needed
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
-from fwbench.worker.turns.lanes import AMOUNTS, Round
+from fwbench.worker.turns.lanes import AMOUNTS, Round, seconds_on_gpu
 from fwbench.worker.turns.taken import SLOW
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
@@ -44,6 +44,7 @@ class Contest:
         sources: the digests of the user's files that the measured process had read, by lane and name.
         cpus: the number of CPUs on which other load is in the way of the lanes' turns.
         device: by lane, a GPU's computing time for a call, in seconds.
+        busy: whether a GPU sets the speed of all lanes.
         expected: by lane, the expected scatter of its rounds, given the rounds of the other workloads.
         usual: the usual pace of the run's rounds, in seconds; 0: unknown.
         disturbed: the number of rounds that are not kept, as others used the CPUs or the GPU, or a process was stopped.
@@ -58,6 +59,7 @@ class Contest:
     cpus: int = 1
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     device: Mapping[str, float] = field(default_factory=dict)
+    busy: bool = False
     expected: Mapping[str, Scatter] = field(default_factory=dict)
     usual: float = 0.0
     disturbed: int = 0
@@ -87,6 +89,11 @@ class Contest:
             _, low, high = ratio_interval(next(rounds.differences(dict(pair))), expected)
             widths.append(math.expm1((high - low) / 2))
         return max(widths)
+
+    @property
+    def lacks(self) -> bool:
+        """True if it lacks rounds for an interval."""
+        return math.isinf(self.width)
 
     @property
     def mixed(self) -> bool:
@@ -163,13 +170,16 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         if seed is None:
             continue
         own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
-        amounts = AMOUNTS[own[lanes[0]].workload.device]
-        if own[lanes[0]].workload.device == "gpu":
-            # Where a GPU is the limit, the fewest turns are usually enough.
-            amounts = dataclasses.replace(amounts, enough=amounts.fewest)
         # A lane without a median latency made few calls, so its calls are taken to be slow.
         latencies = [m.value("latency_p50") or SLOW for m in own.values()]
-        seconds = _START + _CALLS * sum(latencies) + amounts.turns(max(latencies), len(lanes))
+        seconds = _START + _CALLS * sum(latencies)
+        device = rounds.device_times(own.values())
+        calls = [m.workload.samples / (m.value("throughput") or math.inf) for m in own.values()]
+        busy = all(rounds.sets_speed(device.get(lane, 0.0), call) for lane, call in zip(own, calls, strict=True))
+        if own[lanes[0]].workload.device == "gpu":
+            seconds += sum(seconds_on_gpu(*each, busy=busy) for each in zip(latencies, calls, strict=True))
+        else:
+            seconds += AMOUNTS["cpu"].turns(max(latencies), len(lanes))
         seconds += sum(m.stages.get("build", 0.0) + m.loading for m in own.values())
         # Rounds from an earlier part of the run, if all lanes played them.
         shared = set.intersection(*({turns["begun"] for turns in m.turns} for m in own.values()))
@@ -180,7 +190,8 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         comparable.append(
             Contest(
                 *(workload, lanes, seconds, turns, programs, needed(workload.device, cpus), sources),
-                device=rounds.device_times(own.values()),
+                device=device,
+                busy=busy,
             )
         )
     return comparable
@@ -192,6 +203,7 @@ def decide(
     left: Callable[[], float],
     keep: Callable[[PlayedRound], None],
     tell: Callable[[str], None],
+    further: bool = True,
 ) -> None:
     """Play rounds of the contests until all are over or none fits into the time left.
 
@@ -202,6 +214,7 @@ def decide(
         left: the seconds that may still be spent.
         keep: called with each round as soon as it is played.
         tell: called with a line before each batch of rounds, and with the outcome.
+        further: whether contests that have an interval play on.
     """
     of = {contest.workload: contest for contest in contests}
 
@@ -210,7 +223,7 @@ def decide(
             keep(played)
 
     _expect(contests)
-    while waiting := [contest for contest in contests if not contest.over]:
+    while waiting := [contest for contest in contests if not contest.over and (further or contest.lacks)]:
         waiting.sort(key=lambda contest: contest.seconds)
         chosen = _fitting(_first(waiting), left()) or _fitting(waiting, left())
         if not chosen:
@@ -231,7 +244,7 @@ def _first(waiting: Sequence[Contest]) -> list[Contest]:
 
     If the widest came first, a program whose processes have two speeds would get all rounds.
     """
-    if without := [contest for contest in waiting if math.isinf(contest.width)]:
+    if without := [contest for contest in waiting if contest.lacks]:
         return without
     if mixed := [contest for contest in waiting if contest.mixed]:
         return mixed

@@ -1,6 +1,8 @@
 """Facts about a test that a run needs: whether it measures, its protocol, and the proof that it asks for."""
 
 import dataclasses
+import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
@@ -15,6 +17,7 @@ from fwbench.models.store import Proved
 from fwbench.plugin import spreading
 from fwbench.plugin.selecting import steered
 from fwbench.record.workload import Workload
+from fwbench.suite.costs import cost
 from fwbench.suite.profiles import Protocol
 
 
@@ -36,6 +39,26 @@ def is_kept_from_running(item: pytest.Item) -> bool:
         if holds and (skips or fails_unrun):
             return True
     return False
+
+
+def is_later(workload: Workload) -> bool:
+    """True if a GPU measures a workload when the others have their answers: a fit, or one in another precision."""
+    return workload.mode == "fit" or workload.precision != "fp32"
+
+
+def arrange(items: list[pytest.Item]) -> None:
+    """Put the tests that measure into the order in which a GPU gives the most answers soon.
+
+    The workloads that take the least until all their lanes are compiled come first, and later ones (`is_later`) last.
+    """
+    found = {place: each for place, item in enumerate(items) if (each := spreading.subject_of(item, Workload))}
+    ready: dict[Workload, float] = defaultdict(float)
+    for workload in found.values():
+        figures = cost(workload, 1)
+        ready[workload.of_all] += figures.ready if figures else math.inf
+    ordered = sorted(found, key=lambda place: (is_later(found[place]), ready[found[place].of_all]))
+    for place, item in zip(found, [items[place] for place in ordered], strict=True):
+        items[place] = item
 
 
 def announce(gate: Gate, measured: Mapping[pytest.Item, Workload]) -> None:

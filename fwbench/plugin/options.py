@@ -92,7 +92,7 @@ _SELECTION: Mapping[str, dict[str, Any]] = {
         "metavar": "MINUTES",
         "help": "The run's minutes. The lanes of a workload take turns when the last of them is measured, and then "
         "in fresh processes, until they are told apart or are equal within 5%%, or these minutes are over. Default: "
-        "the profile's, 6 in quick; with 0 no lanes take turns.",
+        "the profile's, 6 in quick, 10 on a GPU; with 0 no lanes take turns.",
     },
     "--fwbench-python": {
         "metavar": "FRAMEWORK=PATH",

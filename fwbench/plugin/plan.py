@@ -83,11 +83,15 @@ class Plan:
     @property
     def left(self) -> float:
         """Seconds until all is measured, as far as they are known."""
+        return self.of(self.pending)
+
+    def of(self, tests: Iterable[str]) -> float:
+        """Seconds until those of these tests that are not over are measured, as far as they are known."""
         each = [0.0]
-        for lane, seconds, recorded in filter(None, self.pending.values()):
+        for lane, seconds, recorded in filter(None, map(self.pending.get, tests)):
             planned, taken = self._over[lane, recorded]
             each.append(seconds * taken / planned)
-        # The run lasts at least as long as its longest benchmark.
+        # They take at least as long as the longest of them.
         return max(sum(each) / self.at_once, *each)
 
     def took(self, test: str, seconds: float | None) -> None:

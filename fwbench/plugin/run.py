@@ -24,7 +24,7 @@ from fwbench.models import CATALOG
 from fwbench.models.project import Project, unknown_network
 from fwbench.plugin import ending, marked, plain, plan, pooling, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
-from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of
+from fwbench.plugin.items import announce, arrange, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select
 from fwbench.plugin.session import Session, unkept
@@ -145,6 +145,8 @@ class Run:
         if deselected:
             config.hook.pytest_deselected(items=deselected)
             items[:] = [item for item in items if item not in deselected]
+        if self.selection.device == "gpu" and self.selection.minutes and not self._is_duet:
+            arrange(items)
         for item in items:
             if "fwbench_measure" not in getattr(item, "fixturenames", ()):
                 continue
@@ -211,8 +213,9 @@ class Run:
         if terminal is not None and self._config.get_verbosity() >= 0:
             self._announce_plan(terminal, left, len(measured), follow)
         if follow and not self._config.option.collectonly:
-            begun = self._begun, [workload for workload, _ in asked.values()]
-            self._turning = Turning(self.session, self.project, self._progress, *begun)
+            workloads = {test: workload for test, (workload, _) in asked.items()}
+            of_run = self.session, self.project, self._progress, self._begun
+            self._turning = Turning(*of_run, workloads, self._plan)
             if not (self._pool or hasattr(self._config, "workerinput") or self.selection.processes > 1):
                 self.session.stays = self._turning.stays
 
@@ -288,9 +291,12 @@ class Run:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Let the lanes of a workload take turns once its last one is measured; outside of any test's time limit."""
+        """Let lanes take turns once their workload is measured, or before another one; outside of any time limit."""
+        workload = spreading.subject_of(item, Workload)
+        if self._turning and workload:
+            self._turning.before(workload)
         done = yield
-        if self._turning and (workload := spreading.subject_of(item, Workload)):
+        if self._turning and workload:
             self._turning.measured(workload)
         return done
 

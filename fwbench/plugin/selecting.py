@@ -67,7 +67,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         pythons=pythons(config.getoption("fwbench_python")),
         device=device,
         threads=_threads(config, machine),
-        minutes=_minutes(config, profile),
+        minutes=_minutes(config, profile, machine.device),
         devices=_devices(config, machine),
         **of_run,
     )
@@ -172,7 +172,7 @@ def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
     return numbers
 
 
-def _minutes(config: pytest.Config, profile: str) -> float:
+def _minutes(config: pytest.Config, profile: str, device: str) -> float:
     given: float | None = config.getoption("fwbench_minutes")
     if given is not None and not 0 <= given < math.inf:
         raise pytest.UsageError(f"--fwbench-minutes {given:g} is not a number of minutes: give 0 or more.")
@@ -183,7 +183,7 @@ def _minutes(config: pytest.Config, profile: str) -> float:
             "turns: leave one of them out."
         )
     # A duet runs until it has decided.
-    usual = 0.0 if without or config.getoption("fwbench_against") else MINUTES[profile]
+    usual = 0.0 if without or config.getoption("fwbench_against") else MINUTES[device][profile]
     return usual if given is None else given
 
 

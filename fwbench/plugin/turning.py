@@ -9,6 +9,8 @@ import pytest
 from fwbench.errors import UserError
 from fwbench.models.project import Project
 from fwbench.plugin.deciding import Contest, contests, decide
+from fwbench.plugin.items import is_later
+from fwbench.plugin.plan import Plan
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.session import Session
 from fwbench.record.rounds import PlayedRound
@@ -44,32 +46,48 @@ def seconds_left(begun: float, minutes: float, measuring: float = 0.0) -> float:
 class Turning:
     """Lets the lanes of each workload take turns, and keeps each round as soon as it is played.
 
-    Once a workload's last lane is measured, the processes that have measured it, if all of them stay, play the first
-    round, which costs no start and no compilation. After all measurements fresh processes play until the run's minutes
-    are over.
+    On a CPU, once a workload's last lane is measured, the processes that have measured it, if all of them stay, play
+    the first round, which costs no start and no compilation. On a GPU, measured workloads play the rounds that they
+    lack for an answer as soon as another one's measurement would leave no time for these. After all measurements fresh
+    processes play until the run's minutes are over.
 
     Args:
         begun: when the run began, as a moment of `time.monotonic`.
-        asked: the workloads that the run measures.
+        asked: the workloads that the run measures, by the test's id.
+        plan: the time that measuring still takes.
     """
 
     def __init__(
-        self, session: Session, project: Project, progress: Progress, begun: float, asked: Iterable[Workload]
+        self,
+        session: Session,
+        project: Project,
+        progress: Progress,
+        begun: float,
+        asked: Mapping[str, Workload],
+        plan: Plan | None = None,
     ) -> None:
         self._session, self._progress, self._begun = session, progress, begun
         self._selection = session.selection
-        # By workload, its own lane empty: the lanes that are not measured yet, and those that take turns.
+        self._plan = plan
+        # Seconds of turns so far; workloads whose measurement has begun, and those of which a lane cannot take turns.
+        self._spent = 0.0
+        self._entered: set[Workload] = set()
+        self._failed: set[Workload] = set()
+        # By workload, its own lane empty: its tests, the lanes that are not measured yet, and those that take turns.
+        self._tests: dict[Workload, list[str]] = defaultdict(list)
         self._left: dict[Workload, set[str]] = defaultdict(set)
-        for workload in asked:
+        for test, workload in asked.items():
+            self._tests[workload.of_all].append(test)
             self._left[workload.of_all].add(workload.lane)
         self._rivals = {workload for workload, lanes in self._left.items() if len(lanes) > 1}
         self._names: dict[Workload, tuple[str, ...]] = {}
+        self._busy: set[Workload] = set()
         self._servers = Servers(swapped=False)
         assert session.caches
         pythons = self._selection.pythons
         here = Side("here", "this run", PACKAGE, session.caches.path, project.root, project.path, pythons=pythons)
         asked_for = session.machine, self._selection.device, self._selection.protocol.deadline
-        self._lanes = Lanes(here, self._names, project.models, *asked_for, self._servers)
+        self._lanes = Lanes(here, self._names, project.models, *asked_for, self._servers, self._busy)
 
     def stays(self, workload: Workload) -> bool:
         """True if a workload's process stays: on a CPU, if other lanes have the same workload, and time for a round."""
@@ -80,6 +98,31 @@ class Turning:
     def _until_end(self) -> float:
         """Seconds until the run's minutes are over."""
         return self._begun + 60 * self._selection.minutes - time.monotonic()
+
+    @property
+    def _share(self) -> float:
+        """The seconds that turns have at least."""
+        return TURNS * 60 * self._selection.minutes
+
+    def before(self, workload: Workload) -> None:
+        """On a GPU, play what measured workloads lack for an answer, if measuring this one leaves no time for it.
+
+        They have their share of the minutes at least, and once more before the first workload that `is_later`.
+
+        Raises:
+            pytest.Session.Interrupted: nothing more can be measured, or the journal cannot be written.
+        """
+        of_all = workload.of_all
+        if self._selection.device != "gpu" or of_all in self._entered:
+            return
+        first_of_later = is_later(workload) and not any(map(is_later, self._entered))
+        self._entered.add(of_all)
+        lacking = [contest for contest in self._contests() if contest.lacks]
+        measuring = self._plan.of(self._tests[of_all]) if self._plan else 0.0
+        needed = measuring + sum(contest.missing * contest.seconds for contest in lacking)
+        if first_of_later or 0 < self._until_end < needed:
+            share = self._share if first_of_later else self._share - self._spent
+            self._decide(lacking, max(self._until_end, share), further=False)
 
     def measured(self, workload: Workload) -> None:
         """Note that a test has measured a workload; its lanes take turns if it was the last one of them.
@@ -108,7 +151,8 @@ class Turning:
     def _contests(self, workload: Workload | None = None) -> list[Contest]:
         made = [m for m in self._session.measurements if not m.failure]
         own = [m for m in made if workload is None or m.workload.of_all == workload]
-        return contests(own, len(self._session.machine.cpus))
+        open_ = contests(own, len(self._session.machine.cpus))
+        return [contest for contest in open_ if contest.workload not in self._failed]
 
     def _keep(self, played: PlayedRound) -> None:
         try:
@@ -117,17 +161,35 @@ class Turning:
             raise pytest.Session.Interrupted(str(error)) from None
 
     def take(self) -> None:
-        """Let fresh processes take turns until the run's minutes are over.
+        """Let fresh processes take turns until the run's minutes are over, and for their share of them at least.
 
         Raises:
             pytest.Session.Interrupted: nothing more can be measured, or the journal cannot be written.
         """
-        if not (open_ := self._contests()):
+        if self._spent:
+            # The share is spent, but not by workloads that were measured since.
+            lacking = [contest for contest in self._contests() if contest.lacks]
+            self._decide(lacking, max(self._until_end, self._share), further=False)
+        self._decide(self._contests(), max(self._until_end, self._share - self._spent))
+
+    def _decide(self, open_: list[Contest], seconds: float, further: bool = True) -> None:
+        """Let fresh processes play rounds for so many seconds; `further` is that of `decide`."""
+        if not open_ or seconds <= 0:
             return
         self._names |= {contest.workload: contest.lanes for contest in open_}
-        end = time.monotonic() + seconds_left(self._begun, self._selection.minutes)
+        self._busy |= {contest.workload for contest in open_ if contest.busy}
+        begun = time.monotonic()
         try:
             with self._servers:
-                decide(open_, self._lanes.play, lambda: end - time.monotonic(), self._keep, self._progress.line)
+                decide(
+                    open_,
+                    self._lanes.play,
+                    lambda: begun + seconds - time.monotonic(),
+                    self._keep,
+                    self._progress.line,
+                    further,
+                )
         except UserError as error:
             raise pytest.Session.Interrupted(str(error)) from None
+        self._spent += time.monotonic() - begun
+        self._failed |= {contest.workload for contest in open_ if contest.fault}

@@ -87,8 +87,9 @@ STAGES = (
     *("join", "data", "build", "compile", "load", "probe", "training", "test", "warm-up", WAITING, "latency"),
     *("throughput", "memory", "energy", "communication", "check", "program", "device time", CEILING),
 )
-# The time to load a program, as a share of the time to compile it, if it was not measured.
-_LOADING = 0.25
+# The time to load a program, as a share of the time to compile it, if it was not measured; on a GPU by the rounds of an
+# H200, whose calls before turns it includes.
+_LOADING = {"cpu": 0.25, "gpu": 0.16}
 # The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
 FALLBACK = "fallback_flags"
 # The setting that lists the settings changed by the network's own code; `fwbench.worker.process.witness`, which imports
@@ -298,7 +299,7 @@ class Measurement(Decoded):
     @property
     def loading(self) -> float:
         """Seconds that a process needs to load the compiled program; estimated if they were not measured."""
-        return self.stages.get("load", _LOADING * self.stages.get("compile", 0.0))
+        return self.stages.get("load", _LOADING[self.workload.device] * self.stages.get("compile", 0.0))
 
     def beside(self, other: "Measurement", rerun: bool = False) -> "Measurement":
         """This measurement, with another one of the same workload as an attempt that was disturbed more.

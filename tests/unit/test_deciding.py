@@ -124,6 +124,12 @@ def test_rounds_end_when_the_ratio_is_precise_whatever_it_is(ratio):
     assert last == f"{sum(contest.played for contest in found)} rounds of turns: 3 of 3 workloads known within 5%"
 
 
+def test_where_first_answers_alone_are_asked_for_each_contest_plays_what_it_lacks():
+    found, played = of([1, 2]), Played({1: 1.0, 2: 2.0}, scatter=0.1)
+    decide(found, played.play, lambda: played.left, lambda played: None, lambda line: None, further=False)
+    assert [contest.played for contest in found] == [FEWEST_ROUNDS] * 2
+
+
 def test_what_scatters_is_open_after_the_most_rounds():
     found = of([1])
     last = run(found, Played({1: 1.02}, scatter=0.2))[-1]
@@ -192,6 +198,42 @@ def test_what_is_known_soonest_plays_first(monkeypatch, widths, seconds, first):
 )
 def test_turns_end_when_the_fastest_of_each_lane_agree_or_they_are_enough(torch, jax, over):
     assert lanes.settled([torch, jax], Amounts(1, 12, 0.02, 30.0, fewest=10, enough=12)) is over
+
+
+@pytest.mark.parametrize(("busy", "turns", "over"), [(True, 2, True), (False, 2, False), (False, 4, True)])
+def test_on_a_gpu_that_sets_all_lanes_speed_two_turns_that_agree_make_a_round(tmp_path, busy, turns, over):
+    here = Side("here", "this run", PACKAGE, tmp_path, tmp_path)
+    workload = Workload("", "noop", mode="fixed", device="gpu")
+    played = Lanes(here, {}, CATALOG, machine(), "gpu", 60.0, busy={workload} if busy else ())
+    taken = Taken(played._amounts(workload))
+    taken.described = {"torch": {}}
+    taken.blocks, played._pace = turns // 2, SimpleNamespace(read=lambda: None)
+    taken.paces = [0.0] * taken.blocks
+    for turn in range(turns):
+        taken.keep("call", 0, turn // 2, "torch", 1.0)
+    assert played._over(taken) is over
+
+
+def test_rounds_of_an_h200_took_about_as_long_as_is_expected_of_them(monkeypatch):
+    """Successive rounds from the same servers, of the lanes that took turns then."""
+    recorded = read(Path(__file__).parents[2] / ".benchmarks" / "baselines" / "nvidia-h200-lanes.jsonl")
+    measured_there = {(m.workload.of_all, m.workload.lane): m for m in recorded.measurements}
+    ratios = []
+    for before, after in itertools.pairwise(sorted(recorded.rounds, key=lambda each: each.begun)):
+        if before.turns.keys() != after.turns.keys():
+            continue
+        expected = 0.0
+        for lane, turns in before.turns.items():
+            m = measured_there[before.workload, lane]
+            call = m.workload.samples / m.value("throughput")
+            # They took other numbers of turns than rounds do now.
+            monkeypatch.setattr(lanes, "_BUSY", len(turns["call"]))
+            expected += m.stages["build"] + m.loading + lanes.seconds_on_gpu(m.value("latency_p50"), call, busy=True)
+        ratios.append((after.begun - before.begun) / expected)
+    assert len(ratios) == 9
+    # Before one of them servers were started.
+    assert 0.8 < min(ratios) < max(ratios) < 1.5
+    assert 0.9 < statistics.geometric_mean(ratios) < 1.2
 
 
 def test_no_round_is_begun_that_does_not_fit_and_all_time_is_used():

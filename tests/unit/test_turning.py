@@ -117,7 +117,7 @@ class Run:
         monkeypatch.setattr(Lanes, "__init__", lambda lanes, side, names, *rest: setattr(lanes, "names", names))
         monkeypatch.setattr(Lanes, "play_measured", lambda *given: self.play(*given))
         begun = time.monotonic() - 60 + until
-        workloads = [measurement.workload for measurement in self.measurements]
+        workloads = {m.workload.id: m.workload for m in self.measurements}
         project = SimpleNamespace(root=None, path=(), models={})
         progress = SimpleNamespace(aside=lambda text: None)
         self.turning = Turning(self, project, progress, begun, workloads)

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -38,11 +38,33 @@ _SINGLE = {"alone": 1, "together": 0}
 # needs two rounds.
 _ON_CPU = Amounts(placings=1, blocks=18, turn=0.02, seconds=8.0, single=0.02, fewest=16, enough=24)
 # On a GPU a turn's queue is as full as that of the throughput pass: of two calls of 13 ms in JAX, 5 % were the start of
-# the first one. Ten turns of a process lay within 0.5 % where the GPU is the limit (docs/gpu.md), so four do.
-_ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4, seconds=20.0)
+# the first one. Ten turns of a process lay within 0.5 % where the GPU is the limit (docs/gpu.md). Where the
+# host is, rounds of an H200 differed by a fifth, and after 12 turns a round by at most 5 % from what it was after 24.
+_ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4, enough=12, seconds=20.0)
 AMOUNTS: Mapping[str, Amounts] = {"cpu": _ON_CPU, "gpu": _ON_GPU}
+# The fewest turns where a GPU sets the speed of all lanes: in six rounds of an H200 the ratios of two turns of each lane
+# lay within 0.5 % of those of four.
+_BUSY = 2
 # The most calls of a turn on a GPU that each wait.
 _WAITING = 10
+
+
+def waiting(together: int, device: str) -> int:
+    """The number of a turn's calls that each wait, beside so many back to back."""
+    return max(1, min(together // 2, _WAITING) if device == "gpu" else together // 2)
+
+
+def seconds_on_gpu(latency: float, call: float, *, busy: bool) -> float:
+    """Expected seconds of a lane's turns in a round on a GPU.
+
+    Args:
+        latency, call: seconds of a call that is waited for, and of one back to back.
+        busy: whether the GPU sets the speed of all lanes, whose turns then agree.
+    """
+    together = _ON_GPU.timed(call)
+    turn = (1 + waiting(together, "gpu")) * latency + together * call
+    return (_BUSY if busy else _ON_GPU.enough) * turn
+
 
 # Turns are over when so many of each lane's fastest turns, or all, lie within this share of each other.
 _ALIKE, _WITHIN = 5, 0.02
@@ -103,6 +125,7 @@ class Lanes(Rounds[Round]):
         side: the side from which all lanes have fwbench, the user's modules and their interpreters.
         lanes: their names, by workload.
         models, machine, device, deadline, servers: as `Rounds` has them.
+        busy: the workloads of which a GPU sets the speed of all lanes.
     """
 
     def __init__(
@@ -114,13 +137,18 @@ class Lanes(Rounds[Round]):
         device: str,
         deadline: float,
         servers: Servers | None = None,
+        busy: Container[Workload] = (),
     ) -> None:
         super().__init__(models, machine, device, deadline, servers=servers)
+        self._busy = busy
         self.amounts = AMOUNTS[device]
         self._side = side
         self._lanes = lanes
         # All readings so far, as the usual pace is the run's.
         self._paces: list[float] = []
+
+    def _amounts(self, workload: Workload) -> Amounts:
+        return dataclasses.replace(self.amounts, fewest=_BUSY) if workload in self._busy else self.amounts
 
     def seats(self, workload: Workload) -> tuple[Seat, ...]:
         names = self._lanes[workload]
@@ -131,8 +159,7 @@ class Lanes(Rounds[Round]):
         # A call's time in the lane's last turn gives the number of calls in the next: the warm-up's may have been slow.
         seconds = taken.turns_of("call", name)
         together = max(taken.rounds - 1, self.amounts.timed(seconds[-1]) if seconds else 1)
-        waiting = min(together // 2, _WAITING) if self._device == "gpu" else together // 2
-        asked = _SINGLE if taken.rounds == 1 else {"alone": max(1, waiting), "together": together}
+        asked = _SINGLE if taken.rounds == 1 else {"alone": waiting(together, self._device), "together": together}
         if not taken.paces:
             taken.paces.append(self._read_pace())
         answer = take_turn(partner.ask, taken, asked, "latency")
@@ -189,7 +216,7 @@ class Lanes(Rounds[Round]):
     def _over(self, taken: Taken) -> bool:
         taken.paces.append(self._read_pace())
         counted = self._counted(taken)
-        return settled((taken.turns_of("call", name, counted) for name in taken.described), self.amounts)
+        return settled((taken.turns_of("call", name, counted) for name in taken.described), taken.amounts)
 
     def _result(self, taken: Taken, seconds: float, starting: float) -> Round:
         counted = self._counted(taken)

@@ -106,6 +106,10 @@ class Rounds(ABC, Generic[Played]):
     def seats(self, workload: Workload) -> tuple[Seat, ...]:
         """The seats that take turns at a workload."""
 
+    def _amounts(self, workload: Workload) -> Amounts:
+        """The amounts of a workload's rounds."""
+        return self.amounts
+
     @abstractmethod
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         """Let a partner take a turn, and keep its result."""
@@ -223,7 +227,7 @@ class Rounds(ABC, Generic[Played]):
                 "recorded": recorded([partner.seat.lane]),
                 "extra": self._planted.get(played, 0.0) if name != "base" else 0.0,
             }
-        taken = Taken(self.amounts, unfit)
+        taken = Taken(self._amounts(workload), unfit)
         order = self._random.sample(sorted(partners), len(partners))
         together = [[name] for name in order] if workload in self._apart else [order]
         gpu = nvml.find() if self._device == "gpu" else "the programs run on the CPU"

@@ -63,6 +63,7 @@ class Taken:
     """The turns of a round; the `unfit` batches before its own did not fit into memory.
 
     Attributes:
+        amounts: the amounts of its round.
         described: settings and versions by the seat's name.
         flags: the fallback flags with which all ran.
         latency: seconds of a call, of the slowest program.
@@ -77,7 +78,7 @@ class Taken:
     """
 
     def __init__(self, amounts: Amounts, unfit: tuple[int, ...] = ()) -> None:
-        self._amounts = amounts
+        self.amounts = amounts
         self.described: dict[str, Any] = {}
         self.flags = ""
         self.cpu = self.others = 0.0
@@ -97,7 +98,7 @@ class Taken:
     def plan(self, latency: float, seats: int) -> None:
         """Choose the calls in a turn and the blocks in a placing for calls of so many seconds."""
         self.latency = latency
-        self.rounds, self.blocks = self._amounts.of(latency, seats)
+        self.rounds, self.blocks = self.amounts.of(latency, seats)
 
     def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
         """Note a turn of the seat of this name: seconds of its calls, and mean CPU seconds of a call."""
@@ -156,7 +157,7 @@ class Taken:
             return statistics.mean(value for side in sides for value in side)
 
         return statistics.median(
-            level(placing, self.blocks - 1) - level(placing, 0) for placing in range(self._amounts.placings)
+            level(placing, self.blocks - 1) - level(placing, 0) for placing in range(self.amounts.placings)
         )
 
 
