@@ -7,6 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+# A process stays for a round if it holds at most this share of the memory, so that three leave half of it.
+ROOM = 1 / 6
+
 
 def host_memory() -> int:
     """Bytes of the host's memory; 0 if the system does not report them."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from fwbench.machine.disturbances import HELD, computes
 from fwbench.machine.load import family
@@ -21,7 +21,8 @@ class Watch:
     A text in place of the GPU says why there is none, and nothing is noted. A process on the GPU at the first moment,
     before our processes use it, is somebody else's. Later the driver lists ours, too: this process and those that it
     started. In a container it may list them under unknown numbers: then the first newcomers since the first moment, as
-    many as `computing`, are taken for ours.
+    many as `computing`, are taken for ours. Processes `beside` are the run's, too: they have measured and wait for
+    turns.
     """
 
     def __init__(
@@ -31,9 +32,10 @@ class Watch:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         computing: int = 1,
+        beside: Collection[int] = (),
     ) -> None:
         self._gpu = gpu
-        self._ours = ours
+        self._ours = lambda: ours() | {*beside}
         self._sleep = sleep
         self._first: set[int] | None = None
         self._aliases: set[int] = set()
@@ -54,7 +56,12 @@ class Watch:
             waited += _BETWEEN
             state = self._gpu.state()
         if state.processes is not None:
-            state = dataclasses.replace(state, processes=self._others(state.processes))
+            others = self._others(state.processes)
+            if not self.moments and state.used_memory is not None:
+                # The memory of ours that wait there is nobody else's.
+                ours = sum(process.memory or 0 for process in state.processes if process not in others)
+                state = dataclasses.replace(state, used_memory=max(0, state.used_memory - ours))
+            state = dataclasses.replace(state, processes=others)
         self.moments.append(Moment(when, state, self._held(self._gpu, timed=timed)))
 
     def _held(self, gpu: Gpu, *, timed: bool) -> dict[str, float]:

@@ -46,8 +46,8 @@ def seconds_left(begun: float, minutes: float, measuring: float = 0.0) -> float:
 class Turning:
     """Lets the lanes of each workload take turns, and keeps each round as soon as it is played.
 
-    On a CPU, once a workload's last lane is measured, the processes that have measured it, if all of them stay, play
-    the first round, which costs no start and no compilation. On a GPU, measured workloads play the rounds that they
+    Once a workload's last lane is measured, the processes that have measured it, if all of them stay, play the first
+    round, which costs no start and no compilation. On a GPU, measured workloads play the rounds that they
     lack for an answer as soon as another one's measurement would leave no time for these. After all measurements fresh
     processes play until the run's minutes are over.
 
@@ -90,9 +90,16 @@ class Turning:
         self._lanes = Lanes(here, self._names, project.models, *asked_for, self._servers, self._busy)
 
     def stays(self, workload: Workload) -> bool:
-        """True if a workload's process stays: on a CPU, if other lanes have the same workload, and time for a round."""
+        """True if a workload's process stays: if other lanes have the same workload, and time for a round.
+
+        On a GPU it stays if this machine has records of all lanes, as these then load their programs.
+        """
         rivals = workload.of_all in self._rivals and workload.mode != "fit" and workload.devices == 1
-        return rivals and FORKS and workload.device == "cpu" and self._until_end > 0
+        return rivals and FORKS and self._until_end > 0 and (workload.device == "cpu" or self._is_recorded(workload))
+
+    def _is_recorded(self, workload: Workload) -> bool:
+        estimates = map(self._plan.pending.get, self._tests[workload.of_all]) if self._plan else ()
+        return self._plan is not None and all(estimate is None or estimate.recorded for estimate in estimates)
 
     @property
     def _until_end(self) -> float:
@@ -144,9 +151,14 @@ class Turning:
         """Let a workload's lanes take turns in the processes that stay, if all do and there is time."""
         for contest in self._contests(workload):
             if staying.keys() >= {*contest.lanes} and contest.seconds < self._until_end:
-                self._names[contest.workload] = contest.lanes
+                self._note(contest)
                 if played := contest.add(self._lanes.play_measured(contest.workload, staying)):
                     self._keep(played)
+
+    def _note(self, contest: Contest) -> None:
+        self._names[contest.workload] = contest.lanes
+        if contest.busy:
+            self._busy.add(contest.workload)
 
     def _contests(self, workload: Workload | None = None) -> list[Contest]:
         made = [m for m in self._session.measurements if not m.failure]
@@ -176,8 +188,8 @@ class Turning:
         """Let fresh processes play rounds for so many seconds; `further` is that of `decide`."""
         if not open_ or seconds <= 0:
             return
-        self._names |= {contest.workload: contest.lanes for contest in open_}
-        self._busy |= {contest.workload for contest in open_ if contest.busy}
+        for contest in open_:
+            self._note(contest)
         begun = time.monotonic()
         try:
             with self._servers:

@@ -1,5 +1,6 @@
 """Who else computes, how steady the machine is, and what of that makes a measurement a disturbed one."""
 
+import dataclasses
 import json
 import math
 import os
@@ -9,7 +10,16 @@ from types import MappingProxyType
 import pytest
 
 from fwbench.compare.cases import cases
-from fwbench.machine.disturbances import DRIFT, HELD, LOAD, NEIGHBOUR, THROTTLING, disturbances, lengthening
+from fwbench.machine.disturbances import (
+    DRIFT,
+    HELD,
+    LOAD,
+    NEIGHBOUR,
+    THROTTLING,
+    disturbances,
+    lengthening,
+    on_the_gpu,
+)
 from fwbench.machine.watch import Watch
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import BEFORE, Measurement, Moment, Pass, unavailable
@@ -54,6 +64,18 @@ def others(*looks, ours=(OURS, CHILD), **options):
 )
 def test_others_are_told_from_this_process(looks, found):
     assert others(*looks) == found
+
+
+def test_processes_that_wait_for_turns_are_no_neighbours_and_their_memory_is_nobody_elses():
+    assert others((20,), (20, OURS), (7, 20, OURS), beside=[20]) == [[], [], [7]]
+    waits = dataclasses.replace(running(20), used_memory=2**30 + 2**20)
+    for beside, held in (([20], 2**20), ([], 2**30 + 2**20)):
+        watch = Watch(FakeGpu(states=[waits, waits]), ours=set, beside=beside)
+        watch.note(BEFORE)
+        watch.note(TIMED)
+        # Later all that is used is told.
+        assert [moment.state.used_memory for moment in watch.moments] == [held, 2**30 + 2**20]
+        assert [each.cause for each in on_the_gpu(watch.moments)] == ([] if beside else [NEIGHBOUR] * 2)
 
 
 def test_in_a_container_as_many_newcomers_are_ours_as_compute_for_us():

@@ -73,6 +73,11 @@ class Server:
         """True if the server can take another job."""
         return self.channel.alive
 
+    @property
+    def worker(self) -> int:
+        """The number of the last job's process; 0 before it has started."""
+        return self._worker
+
     def measure(
         self,
         job: Mapping[str, Any],

@@ -19,7 +19,7 @@ from fwbench.machine import Machine, nvml
 from fwbench.machine import facts as machine_facts
 from fwbench.machine.host import cpus_near
 from fwbench.machine.load import OtherLoad, wait_for_quiet
-from fwbench.machine.oom import host_memory
+from fwbench.machine.oom import ROOM, host_memory
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete, proved_as
 from fwbench.record.lanes import LANES, Lane, networks
@@ -37,9 +37,6 @@ from fwbench.worker.client.starting import LAUNCHER, RANK, allocated, command, e
 from fwbench.worker.memory import watched
 from fwbench.worker.ranks.client import Launched
 from fwbench.worker.ranks.star import COORDINATOR, DEADLINE, JOB, KEY, free_port
-
-# A process stays for a round if its peak of memory is at most this share of the host's: a few others fit beside it.
-_ROOM = 1 / 8
 
 
 class Workers:
@@ -256,7 +253,7 @@ class Workers:
             sentence = f"no worker could be started with {self._python(lane)}: {error.strerror}"
             return Measurement(workload, failure=Failure("crashed", sentence))
         measurement = server.measure(job, workload, tell, waited, keeps)
-        if server.staying and (measurement.value("host_peak_memory") or math.inf) > _ROOM * host_memory():
+        if server.staying and (measurement.value("host_peak_memory") or math.inf) > ROOM * host_memory():
             server.settle()
         return measurement
 
@@ -374,6 +371,7 @@ class Workers:
             # The lane that measures the harness's own cost is compared with no other, so it need not wait.
             "patience": 0.0 if LANES[workload.lane].internal else self._patience,
             "stays": self._stays(workload),
+            "beside": [server.worker for server in self.staying(workload.of_all).values()],
             # As the user set it: the worker's own variable names only the GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +38,7 @@ class Job:
         keep: whether it may load programs that earlier runs have compiled, and later runs may load its own.
         start: the file with the initial values of the reference's network; None: weights are drawn by rule.
         stays: whether its process takes turns with those of other lanes once it has measured.
+        beside: the numbers of processes that have measured the workload in other lanes and wait for turns.
         exact: the workload's results in float64: the `file` that holds them folded and the `lane` that wrote it, or
             the `reason` why there are none. None: no error is asked for.
 
@@ -60,6 +61,7 @@ class Job:
     start: str | None = None
     exact: Mapping[str, str] | None = None
     stays: bool = False
+    beside: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         self.agreed = self.ranks is None
@@ -87,7 +89,7 @@ class Job:
         gpus: list[nvml.Gpu | str] = ["the program runs on the CPU"]
         if on_gpu:
             gpus = [nvml.find(number=self.gpu + index) for index in range(self.gpus)]
-        self.watches = [Watch(gpu) for gpu in gpus]
+        self.watches = [Watch(gpu, beside=self.beside) for gpu in gpus]
         # The value of each GPU alone, by metric.
         self.of_devices: dict[str, list[float]] = {}
 

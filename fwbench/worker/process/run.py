@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.data import Data
+from fwbench.errors import Absent
 from fwbench.frameworks.contract import Framework, Program, Ranks
 from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml
 from fwbench.machine.disturbances import slowed
 from fwbench.machine.facts import Facts
+from fwbench.machine.oom import ROOM
 from fwbench.meters.imported import also_imported, with_others
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import complete, provable
@@ -87,6 +89,7 @@ def measure(
         start=job.get("start"),
         exact=job.get("exact"),
         stays=job.get("stays", False),
+        beside=job.get("beside", ()),
     )
     try:
         # A compiler's helper may still write to this folder, which then cannot be removed; the measurement is done.
@@ -224,13 +227,26 @@ class Measuring(Job):
             failure = None
             with program.session():
                 measure_program(self, framework, program)
-            if self.stays and self.witness:
+            if self.stays and self.witness and self._may_stay():
                 self.measured = framework, program, self.witness
         after = in_force(recorded([self.lane]), framework, workload)
         # The compiler sets the variables in TOOLS, and not the network's code.
         after = {name: value for name, value in after.items() if name not in TOOLS or name in before}
         self.settings |= changed(before, after, self.settings.get("caution", ""))
         return failure
+
+    def _may_stay(self) -> bool:
+        """True if this process may wait for turns while other lanes are measured.
+
+        On a GPU its program must not have been compiled here, as rounds load theirs; and the driver must say that the
+        process holds little of the memory.
+        """
+        if self.workload.device == "cpu":
+            return True
+        compiled = "load" not in self.stages and self.metrics["compile_time"].value is not None
+        gpu = nvml.find(number=self.gpu)
+        held = None if isinstance(gpu, Absent) else gpu.process_memory(os.getpid())
+        return not compiled and not isinstance(gpu, Absent) and held is not None and held <= ROOM * gpu.memory
 
     def _devices(self) -> tuple[Rank, ...]:
         """Each GPU of a process that computes on several, with its metrics."""

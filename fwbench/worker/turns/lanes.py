@@ -42,8 +42,8 @@ _ON_CPU = Amounts(placings=1, blocks=18, turn=0.02, seconds=8.0, single=0.02, fe
 # host is, rounds of an H200 differed by a fifth, and after 12 turns a round by at most 5 % from what it was after 24.
 _ON_GPU = dataclasses.replace(_ON_CPU, single=math.inf, queue=40, fewest=4, enough=12, seconds=20.0)
 AMOUNTS: Mapping[str, Amounts] = {"cpu": _ON_CPU, "gpu": _ON_GPU}
-# The fewest turns where a GPU sets the speed of all lanes: in six rounds of an H200 the ratios of two turns of each lane
-# lay within 0.5 % of those of four.
+# The fewest turns where a GPU sets the speed of all lanes: in four rounds of an H200 the ratios of two turns of each
+# lane lay within 0.5 % of those of four.
 _BUSY = 2
 # The most calls of a turn on a GPU that each wait.
 _WAITING = 10
@@ -173,8 +173,7 @@ class Lanes(Rounds[Round]):
     def play(
         self, workloads: Sequence[Workload], arrived: Callable[[Workload, Round | Fault], None] = lambda *_: None
     ) -> dict[Workload, Round | Fault]:
-        # On a GPU rounds are long, and its programs have no threads that share caches.
-        with Pace(() if self._device == "gpu" else self._machine.cpus) as self._pace:
+        with self._pacing() as self._pace:
             return super().play(workloads, arrived)
 
     def play_measured(self, workload: Workload, servers: Mapping[str, Server]) -> Round | Fault:
@@ -194,12 +193,16 @@ class Lanes(Rounds[Round]):
                 for seat in seats
             }
             try:
-                with Pace(self._machine.cpus) as self._pace:
+                with self._pacing() as self._pace:
                     taken = self._play(workload, partners)
             except SideError as error:
                 return error.fault
             stack.pop_all()
         return self._result(taken, time.monotonic() - begun, 0.0)
+
+    def _pacing(self) -> Pace:
+        # On a GPU rounds are long, and its programs have no threads that share caches.
+        return Pace(() if self._device == "gpu" else self._machine.cpus)
 
     def _read_pace(self) -> float:
         """The CPUs' pace now, in seconds; 0: unknown."""

@@ -23,7 +23,7 @@ from fwbench.models.weights import digest
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import STAGES as TOLD
-from fwbench.record.measurement import WAITING
+from fwbench.record.measurement import WAITING, Metric, unavailable
 from fwbench.record.sketch import Sketch
 from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
@@ -69,6 +69,32 @@ def test_stages_come_in_order_and_are_all_timed(run, clock, lane, expected):
     assert tuple(stages) == expected
     assert list(measurement.stages) == list(dict.fromkeys(expected))
     assert ("check" in measurement.parity) is (lane == "torch")
+
+
+@pytest.mark.parametrize(
+    ("device", "stages", "compile_time", "held", "stays"),
+    [
+        ("cpu", {}, 9.0, None, True),
+        ("gpu", {"load": 1.0}, 9.0, 2**33, True),
+        ("gpu", {"compile": 9.0}, 9.0, 2**33, False),
+        # An eager program, which nothing compiles.
+        ("gpu", {"compile": 0.5}, None, 2**33, True),
+        # As in a container, and with a quarter of the GPU's memory.
+        ("gpu", {"load": 1.0}, 9.0, None, False),
+        ("gpu", {"load": 1.0}, 9.0, 2**34, False),
+    ],
+)
+def test_a_process_may_wait_for_turns_if_it_runs_what_rounds_run_and_leaves_room(
+    monkeypatch, protocol, device, stages, compile_time, held, stays
+):
+    monkeypatch.setattr(FakeGpu, "process_memory", lambda gpu, pid: held if pid == os.getpid() else None)
+    monkeypatch.setattr(nvml, "find", lambda number=0: FakeGpu())
+    workload = Workload("torch", "mlp", device=device)
+    measuring = Measuring(workload, LANES["torch"], CATALOG["mlp"], protocol, print)
+    measuring.stages |= stages
+    known = Metric(compile_time, "a test") if compile_time else unavailable("a test", "nothing is compiled")
+    measuring.metrics["compile_time"] = known
+    assert measuring._may_stay() is stays
 
 
 class Restarting(FakeTrainer):
