@@ -1,5 +1,6 @@
 """A model's network in JAX as a function of flat leaves, for networks of any library."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 from fwbench.frameworks.definitions import check_weights
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.layout import Leaf, described
-from fwbench.frameworks.layouts import layout
+from fwbench.frameworks.layouts import Rearranged, Renamed, layout
 from fwbench.models import Model
 from fwbench.models.outputs import select
-from fwbench.models.weights import Weights
+from fwbench.models.weights import Weights, is_statistic
 
 
 class Network(ABC):
@@ -34,8 +35,7 @@ class Network(ABC):
 
     def __init__(self, model: Model, leaves: Sequence[Leaf]) -> None:
         self.model = model
-        self.leaves = tuple(leaves)
-        self._layout = layout(model, "jax", "JAX", described([leaf for leaf in leaves if leaf.is_weight]))
+        self.leaves, self._layout = _without_own_states(model, leaves)
         self.shapes = self._layout.shapes
 
     def load(self, weights: Mapping[str, Any]) -> list[Any]:
@@ -160,6 +160,26 @@ class Network(ABC):
     def _drawn(self, seed: int) -> Any:
         """A state as the user's code sets it: a tree with the arrays of `leaves`, in their order."""
         return []
+
+
+def _without_own_states(model: Model, leaves: Sequence[Leaf]) -> tuple[tuple[Leaf, ...], Renamed | Rearranged]:
+    """The leaves, and the layout of the weights among them.
+
+    A statistic without the canonical name of a running statistic, such as a moving average of the network's own, is a
+    buffer, as it is in PyTorch.
+    """
+    weights = [leaf for leaf in leaves if leaf.is_weight]
+    made = layout(model, "jax", "JAX", described(weights))
+    own = {
+        leaf.name
+        for leaf, names in zip(weights, made.names, strict=True)
+        if leaf.kind == "statistic" and not any(map(is_statistic, names))
+    }
+    if not own:
+        return tuple(leaves), made
+    return _without_own_states(
+        model, [dataclasses.replace(leaf, kind="buffer") if leaf.name in own else leaf for leaf in leaves]
+    )
 
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:
