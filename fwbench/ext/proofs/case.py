@@ -1,24 +1,25 @@
 """Cases and sides of a proof: a case is one model on one batch in one mode and number format; a side computes it."""
 
+import contextlib
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fwbench import frameworks
+from fwbench.ext.proofs.lengths import distance
 from fwbench.ext.proofs.where.calls import Call
 from fwbench.frameworks.training import targets
 from fwbench.models import Model, checkpoint
 from fwbench.models.importing import ModelError, load
 from fwbench.models.inputs import Input
 from fwbench.models.inputs import draw as draw_inputs
-from fwbench.models.weights import Shape, Weights, draw, draw_unit, perturbed
+from fwbench.models.weights import Shape, Weights, draw, draw_unit, is_statistic, perturbed
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 
@@ -31,7 +32,7 @@ Draw = Literal["drawn", "initial", "perturbed", "small", "unit", "checkpoint"]
 MODES: tuple[Mode, ...] = ("eval", "train")
 
 STEPS = 5
-# The settings that users choose. The others are the frameworks' defaults, which agree: Adam's 0.9, 0.999 and 1e-8.
+# The settings that users choose. The frameworks' defaults for others agree: Adam's 0.9, 0.999 and 1e-8.
 SGD = {"learning_rate": 1e-2, "momentum": 0.9}
 ADAM = {"learning_rate": 1e-4}
 
@@ -52,14 +53,30 @@ class Point:
             `checkpoint`, those of the file that the model names.
         scale: factor on floating-point inputs.
         moved: 0, or the seed of a perturbation that moves every weight and input by one unit in the last place.
+        factor: factor on the weights, but not on running statistics.
+        targets: factor on floating-point targets.
+        loss: factor on the loss, and so on all gradients.
+        calls: training calls on other inputs that come first. They change the network's state, and no weights.
     """
 
     weights: Draw = "drawn"
     scale: float = 1.0
     moved: int = 0
+    factor: float = 1.0
+    targets: float = 1.0
+    loss: float = 1.0
+    calls: int = 0
 
     def __str__(self) -> str:
-        return f"{self.weights} weights" + ("" if self.scale == 1 else f", inputs times {self.scale:g}")
+        factors = {"": self.factor, ", inputs": self.scale, ", targets": self.targets, ", loss": self.loss}
+        said = (f"{words} times {factor:g}" for words, factor in factors.items() if factor != 1)
+        after = f", after {self.calls} training call{'s' * (self.calls > 1)}" if self.calls else ""
+        return f"{self.weights} weights{''.join(said)}{after}"
+
+    @property
+    def draws(self) -> range:
+        """The draws of inputs: the pass's own, 0, and up to four that training calls before it take in turn."""
+        return range(1 + min(self.calls, 4))
 
     def put(self, name: str, array: Array, given: Input | None) -> Array:
         """The array of an input, or of `TARGETS`, with the values that it holds at this point."""
@@ -84,7 +101,8 @@ class Case:
         axes: values of the model's axes that differ from the first ones.
         batch_size: number of samples; at least 2 where a batch needs a variance.
         device: `cpu` or `gpu`.
-        wanted: the point that sets the targets. They belong to the case, as a program may hold targets as constants.
+        wanted: the point that sets the targets and the loss's factor. They belong to the case, as a program may hold
+            them as constants.
     """
 
     model: Model
@@ -105,16 +123,23 @@ class Case:
         """The length of the sequence, for a model with a state."""
         return self.sizes[self.model.sequence]
 
-    def inputs(self, point: Point = MAIN) -> dict[str, Array]:
-        """Samples by the input's name, of shape (batch_size, *sizes); images are NHWC."""
-        cast = self._cast(draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes), point.scale, point.moved)
+    def inputs(self, point: Point = MAIN, draw: int = 0) -> dict[str, Array]:
+        """Samples of a draw by the input's name, of shape (batch_size, *sizes); images are NHWC."""
+        cast = self._cast(draw_inputs(self.model.inputs, self.batch_size, draw, self.sizes), point.scale, point.moved)
         return {name: point.put(name, array, self.model.inputs[name]) for name, array in cast.items()}
 
     def targets(self, output: tuple[int, ...]) -> Array | None:
         """The targets of the loss for an output of this shape; None if the loss takes none."""
         workload = Workload(self.model.reference, self.model.name, "train_step", self.batch_size, axes=self.axes)
         target = targets(workload, self.model, output)
-        return None if target is None else self.wanted.put(TARGETS, self._cast({"": target})[""], self.model.targets)
+        if target is None:
+            return None
+        return self.wanted.put(TARGETS, self._cast({"": target}, self.wanted.targets)[""], self.model.targets)
+
+    def amplified(self, criterion: Callable[..., Any]) -> Callable[..., Any]:
+        """The loss, which a framework's function computes, with this case's factor."""
+        factor = self.wanted.loss
+        return criterion if factor == 1 else lambda *arguments: factor * criterion(*arguments)
 
     def weights(self, shapes: Mapping[str, Shape], point: Point = MAIN) -> dict[str, Array]:
         """The weights of a point in this case's number format.
@@ -124,7 +149,10 @@ class Case:
             ModelError: the checkpoint does not fit.
         """
         weights = _weights(self.model, self.axes, point.weights, tuple(sorted(shapes.items())))
-        return self._cast(weights, moved=point.moved)
+        return {
+            name: array if point.factor == 1 or is_statistic(name) else array * array.dtype.type(point.factor)
+            for name, array in self._cast(weights, moved=point.moved).items()
+        }
 
     def _cast(self, arrays: Mapping[str, Array], scale: float = 1.0, moved: int = 0) -> dict[str, Array]:
         """Floating-point arrays in this case's number format, scaled and moved; whole numbers unchanged."""
@@ -151,12 +179,13 @@ class InitialUnknownError(ModelError):
 class Forward:
     """The output, batch first, its loss, and the running statistics after the call by name.
 
-    The loss is NaN if the model has no weights to train.
+    The loss is NaN if the model has no weights to train. `state` holds what else a side hands on to the next call.
     """
 
     output: Array
     loss: float
     statistics: dict[str, Array]
+    state: dict[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -295,15 +324,23 @@ class Side(ABC):
         raise ModelError(f"{type(self).__name__} runs no model with a state")
 
     @staticmethod
-    def widened() -> AbstractContextManager[dict[str, None]]:
+    def widened() -> contextlib.AbstractContextManager[dict[str, None]]:
         """A context in which the user's own training steps compute in float64 what they cast to a lower format.
 
-        It yields the changes to the steps run within it, as half sentences.
-
-        Raises:
-            ModelError: the framework runs no such steps.
+        It yields the changes to the steps run within it, as half sentences. It raises a ModelError if the framework
+        runs no such steps.
         """
         raise ModelError("no training step of a model's own runs in this framework")
+
+    @functools.cached_property
+    def changing(self) -> tuple[str, ...] | None:
+        """The names of what a training call changes besides statistics; None: `Point.calls` and `loss` do nothing."""
+        with contextlib.suppress(Exception):  # where only inference is measured, a network need not train
+            return self._changing()
+        return ()
+
+    def _changing(self) -> tuple[str, ...] | None:
+        return None
 
     def may_draw(self) -> bool:
         """True if the program draws random numbers in training mode. By default a lane has no random layers."""
@@ -327,30 +364,6 @@ class Side(ABC):
     @abstractmethod
     def _backward(self, point: Point) -> tuple[Forward, Backward]:
         """The results of both passes, as differentiation includes a forward pass."""
-
-
-def length(array: Array) -> float:
-    """The L2 norm in float64, even if the squares of the numbers are out of float64's range."""
-    numbers = np.ravel(array).astype(np.float64, copy=False)
-    largest = float(np.max(np.abs(numbers), initial=0.0))
-    if largest == 0 or not math.isfinite(largest):
-        return largest
-    # A power of two: dividing by it rounds nothing.
-    scale = 1.0 if 1e-140 < largest < 1e140 else 2.0 ** (math.frexp(largest)[1] - 1)
-    return float(np.linalg.norm(numbers if scale == 1 else numbers / scale)) * scale
-
-
-def distance(one: Array, other: Array) -> float:
-    """Length of the difference, in float64."""
-    return length(one.astype(np.float64, copy=False) - other)
-
-
-def relative(one: Array, other: Array) -> float:
-    """The length of the difference relative to the longer of two arrays; 0 if both are 0, infinite for other shapes."""
-    if one.shape != other.shape:
-        return math.inf
-    size = max(length(one), length(other))
-    return distance(one, other) / size if size else 0.0
 
 
 def side(candidate: str) -> type[Side]:

@@ -26,9 +26,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compares each framework's network with the reference's in float64: output, loss, gradients, "
         "running statistics, and the losses of five SGD and Adam steps; and what each loses in float32. It says which "
-        "choices of the reference no input takes. Of a compiler's lane it compares outputs alone. A proof is kept for "
-        "as long as the model, its source files and the frameworks' versions stay as they are. Ends with 0 where all "
-        "is proved that tests measure, 1 where networks differ, and 4 where there can be no proof."
+        "choices of the networks were not tried, and tables then say `checked` in place of `proved`. Of a compiler's "
+        "lane it compares outputs alone. A proof is kept for as long as the model, its source files and the "
+        "frameworks' versions stay as they are. Ends with 1 where networks differ, 4 where there can be no proof, "
+        "else 0."
     )
     parser.add_argument(
         "models",
@@ -111,7 +112,9 @@ def _line(proved: Proved, *, differs: bool) -> str:
     pair = f"{proved.candidate} {{}} the same as {proved.reference}{scope}"
     if differs:
         return f"{proved.model}: {pair.format('does not compute')}: {proved.sentence}"
-    at = f" at {len(proved.points)} points ({'; '.join(proved.points)})" if proved.points else ""
+    count = len(proved.untried)
+    but = f", but for {count} choice{'s' * (count > 1)} not tried," if count else ""
+    at = f"{but} at {len(proved.points)} points ({'; '.join(proved.points)})" if proved.points else but
     left_out = [f"not compared at {point}: {reason}" for point, reason in proved.left_out.items()]
     if proved.state == "proved":
         line = f"{pair.format('computes')}{at} (closest to its bound: {_nearest(proved)})"

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fwbench.ext.proofs.case import MAIN, Array, Point, Side, relative
+from fwbench.ext.proofs.case import MAIN, Array, Point, Side
 from fwbench.ext.proofs.errors import NotTheSame
+from fwbench.ext.proofs.lengths import relative
 from fwbench.ext.proofs.proof import Proof, elsewhere, modes_apart
 from fwbench.models import Model
 
@@ -38,7 +39,8 @@ def check(
         proof = Proof(model, candidate, mode)
         case = proof._backward
         exact, (one, other) = proof.pair(case)[0], proof.pair(replace(case, dtype="float32"))
-        for point in (MAIN, *elsewhere(model), *further):
+        # Weights times thousands overflow in right networks, too.
+        for point in (MAIN, *elsewhere(model), *(point for point in further if point.factor == 1)):
             if f"{point} ({mode})" not in left_out:
                 _check(exact, one, other, point, (model.reference, candidate))
 

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fwbench.ext.proofs.case import MAIN, Array, Case, Point, Side, distance, length
+from fwbench.ext.proofs.case import MAIN, Array, Case, Point, Side
+from fwbench.ext.proofs.lengths import distance, length
 from fwbench.models import Model
 
 Quantity = Literal["output", "loss", "gradients", "statistics", "sgd", "adam"]

@@ -47,6 +47,9 @@ _AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters
 # times slower in float64.
 _HEAVY = frozenset({"resnet50"})
 
+# The end of a buffer's name in a side's state.
+_BUFFER = " (buffer)"
+
 
 def options(model: Model) -> dict[str, Any]:
     """XLA's options for a model's programs in float64."""
@@ -68,7 +71,7 @@ class JaxSide(Side):
         """
         super().__init__(case)
         self.network = networks.network(case.model, case.sizes) if network is None else network
-        self._criterion = criterion(case.model)
+        self._criterion = case.amplified(criterion(case.model))
         self._others = self._buffers()
         device = jax.devices(case.device)[0]
         differentiate = jax.value_and_grad(self.answer, has_aux=True)
@@ -88,54 +91,96 @@ class JaxSide(Side):
         return frozenset(leaf.name for leaf in networks.network(model, sizes).leaves if leaf.kind == "buffer")
 
     def arguments(self, point: Point = MAIN) -> tuple[State, State, State]:
-        """Parameters, running statistics and inputs on the device, as `answer` takes them."""
+        """Parameters, running statistics with all buffers, and inputs on the device, as `answer` takes them."""
         device = jax.devices(self.case.device)[0]
         with self.arithmetic():
             # On a named device, like all results: JAX compiles a program again for arguments placed otherwise.
             weights = jax.device_put(self.case.weights(self.network.shapes, point), device)
-            inputs = self.network.place(self.case.inputs(point), self.case.dtype, device)
-        parameters = {name: value for name, value in weights.items() if not is_statistic(name)}
-        return parameters, {name: value for name, value in weights.items() if is_statistic(name)}, inputs
+            parameters = {name: value for name, value in weights.items() if not is_statistic(name)}
+            state = {name: value for name, value in weights.items() if is_statistic(name)}
+            state |= jax.device_put(self._states(self._others), device)
+            draws = [self.network.place(self.case.inputs(point, draw), self.case.dtype, device) for draw in point.draws]
+            for call in range(point.calls):
+                state = self._train(parameters, state, draws[1 + call % (len(draws) - 1)])
+        return parameters, state, draws[0]
 
     def answer(
-        self, parameters: State, statistics: State, inputs: State, streams: Any = None, key: Any = None
+        self, parameters: State, state: State, inputs: State, streams: Any = None, key: Any = None
     ) -> tuple[jax.Array, tuple[jax.Array, State]]:
-        """Compute the loss, the output and the running statistics after the call: a pure function, not yet transformed.
+        """Compute the loss, the output and the state after the call: a pure function, not yet transformed.
 
         Args:
+            state: running statistics and buffers.
             streams: a number that advances the network's own random streams, if it keeps any.
             key: a random key, which switches random layers on; that of shared draws does so without it.
         """
-        key = self._key if key is None else key
-        leaves = self._leaves({**parameters, **statistics}, streams)
-        output, leaves = self.network.apply(leaves, inputs, train=self.case.mode == "train", key=key)
-        after = {name: array for name, array in self.network.canonical(leaves).items() if is_statistic(name)}
+        output, after = self._called(parameters, state, inputs, streams, key, train=self.case.mode == "train")
         if not self.network.shapes:
             return jnp.array(jnp.nan), (output, after)
         wanted = self.case.targets(output.shape)
         return self._criterion(output, *(() if wanted is None else (jnp.asarray(wanted),))), (output, after)
 
-    def _leaves(self, weights: State, streams: Any = None) -> list[Any]:
-        """All of the network's leaves with these canonical weights."""
-        leaves = self._named(self.network.load(weights))
-        others = iter(self._others)
-        return [array if leaf.is_weight else self._other(leaf, next(others), streams) for leaf, array in leaves]
+    def _called(
+        self, parameters: State, state: State, inputs: State, streams: Any = None, key: Any = None, *, train: bool
+    ) -> tuple[jax.Array, State]:
+        """The output and the state after the call."""
+        key = self._key if key is None else key
+        leaves = self._leaves({**parameters, **state}, streams)
+        output, leaves = self.network.apply(leaves, inputs, train=train, key=key)
+        after = {name: array for name, array in self.network.canonical(leaves).items() if is_statistic(name)}
+        others = [array for leaf, array in self._named(leaves) if not leaf.is_weight]
+        return output, after | self._states(others)
 
-    def _other(self, leaf: Leaf, array: Any, streams: Any) -> Any:
-        """An array besides the weights; the state of a random stream is advanced, or that of shared draws."""
+    @functools.cached_property
+    def _train(self) -> Callable[..., State]:
+        """A compiled training call: from parameters, state and inputs to the state after it."""
+        return jax.jit(lambda *arguments: self._called(*arguments, train=True)[1], compiler_options=known(_AS_WRITTEN))
+
+    def _changing(self) -> tuple[str, ...]:
+        if not (names := self._states(self._others)):
+            return ()
+        before, after = (self.arguments(Point(calls=calls))[1] for calls in (0, 1))
+        return tuple(name.removesuffix(_BUFFER) for name in names if not np.array_equal(before[name], after[name]))
+
+    def held(self, state: State) -> list[str]:
+        """The names under which the leaves of a state are watched, in JAX's order: those in `changing`, else empty."""
+        names = (name.removesuffix(_BUFFER) if name.endswith(_BUFFER) else "" for name in sorted(state))
+        return [name if name in (self.changing or ()) else "" for name in names]
+
+    def _states(self, others: Sequence[Any]) -> State:
+        """The buffers among all arrays besides the weights, but no keys, by names that no weight has."""
+        leaves = (leaf for leaf in self.network.leaves if not leaf.is_weight)
+        return {
+            f"{leaf.name}{_BUFFER}": array
+            for leaf, array in zip(leaves, others, strict=True)
+            if leaf.kind == "buffer" and not _is_key(array)
+        }
+
+    def _leaves(self, weights: State, streams: Any = None) -> list[Any]:
+        """All of the network's leaves with these canonical weights and buffers."""
+        own = {name: array for name, array in weights.items() if not name.endswith(_BUFFER)}
+        leaves = self._named(self.network.load(own))
+        others = iter(self._others)
+        return [
+            array if leaf.is_weight else self._other(leaf, next(others), weights, streams) for leaf, array in leaves
+        ]
+
+    def _other(self, leaf: Leaf, array: Any, given: State, streams: Any) -> Any:
+        """A given buffer; any other array as it is, the state of a random stream advanced or that of shared draws."""
         if self.source is not None and leaf.kind == "random":
             return self.source.shared(array)
-        is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-        return jax.random.fold_in(array, streams) if is_key and streams is not None else array
+        if _is_key(array):
+            return array if streams is None else jax.random.fold_in(array, streams)
+        return given.get(f"{leaf.name}{_BUFFER}", array)
 
     @property
     def _key(self) -> Any:
         return None if self.source is None else self.source.key
 
     def calls(self, point: Point = MAIN) -> list[Call]:
-        parameters, statistics, inputs = self.arguments(point)
+        parameters, state, inputs = self.arguments(point)
         with self.arithmetic():
-            leaves = self._leaves({**parameters, **statistics})
+            leaves = self._leaves({**parameters, **state})
             with recorded(self.network) as calls:
                 self.network.apply(leaves, inputs, train=self.case.mode == "train", key=self._key)
         return calls
@@ -208,9 +253,9 @@ class JaxSide(Side):
 
     def _drawn(self, *arguments: Any, randomness: bool = True) -> jax.Array:
         """The output for a key, which is the last argument."""
-        parameters, statistics, inputs, key = arguments
+        parameters, state, inputs, key = arguments
         switched_on = jax.random.key(key) if randomness else None
-        return self.answer(parameters, statistics, inputs, streams=key, key=switched_on)[1][0]
+        return self.answer(parameters, state, inputs, streams=key, key=switched_on)[1][0]
 
     def _depends_on_key(self, function: Callable[..., jax.Array]) -> bool:
         """True if the output depends on the key, as the traced program shows without compiling."""
@@ -247,11 +292,12 @@ class JaxSide(Side):
         self._backward_passes.clear()
         parameters, _, inputs = self.arguments()
         with self.arithmetic():
-            statistics = jax.device_put(self.forward().statistics, jax.devices(self.case.device)[0])
+            first = self.forward()
+            state = jax.device_put({**first.statistics, **first.state}, jax.devices(self.case.device)[0])
             memory = compiled(descent.init)(parameters)
             for _ in range(STEPS - 1):
                 parameters, memory = step(gradients, memory, parameters)
-                (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics, inputs)
+                (loss, (_, state)), gradients = self._differentiate(parameters, state, inputs)
                 losses.append(float(loss))
         return np.array(losses)
 
@@ -293,6 +339,13 @@ class JaxSide(Side):
             convolutions.choose(before)
 
 
+def _is_key(array: Any) -> bool:
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
 def _on_host(answer: tuple[jax.Array, tuple[jax.Array, State]]) -> Forward:
-    loss, (output, statistics) = answer
-    return Forward(np.asarray(output), float(loss), jax.tree.map(np.asarray, statistics))
+    loss, (output, after) = answer
+    arrays = {name: np.asarray(array) for name, array in after.items()}
+    statistics = {name: array for name, array in arrays.items() if is_statistic(name)}
+    state = {name: array for name, array in arrays.items() if not is_statistic(name)}
+    return Forward(np.asarray(output), float(loss), statistics, state)

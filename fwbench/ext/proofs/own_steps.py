@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench import frameworks
-from fwbench.ext.proofs.case import Case, distance, length, side
+from fwbench.ext.proofs.case import Case, side
 from fwbench.ext.proofs.errors import bound
+from fwbench.ext.proofs.lengths import distance, length
 from fwbench.ext.proofs.step_causes import Trajectory, cause
 from fwbench.frameworks.own_steps import FIRST, SECOND, WEIGHTS, Stepping, role_of
 from fwbench.models import Model, ModelError

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fwbench.ext.proofs import draws, randomness, running
-from fwbench.ext.proofs.case import MAIN, MODES, Case, InitialUnknownError, Mode, Point, Side, length
+from fwbench.ext.proofs.case import MAIN, MODES, Case, InitialUnknownError, Mode, Point, Side
 from fwbench.ext.proofs.errors import (
     BOUNDS,
     FORWARD,
@@ -20,6 +20,7 @@ from fwbench.ext.proofs.errors import (
     in_words,
     measure,
 )
+from fwbench.ext.proofs.lengths import length
 from fwbench.ext.proofs.matching import has_statistics, match, shapes
 from fwbench.ext.proofs.where import place as where
 from fwbench.models import Model, ModelError

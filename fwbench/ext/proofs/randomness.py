@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.ext.proofs.case import CHANCE, Array, Side, relative
+from fwbench.ext.proofs.case import CHANCE, Array, Side
 from fwbench.ext.proofs.errors import NotTheSame
+from fwbench.ext.proofs.lengths import relative
 from fwbench.models import ModelError
 
 # Random keys for each side of a network of any size, and the most for a small one: 1,024 keys distinguish a dropout

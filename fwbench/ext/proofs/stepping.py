@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fwbench.ext.proofs.case import MAIN, Array, Case, Point, Side, distance, length, side
+from fwbench.ext.proofs.case import MAIN, Array, Case, Point, Side, side
 from fwbench.ext.proofs.errors import NotTheSame, bound, relative_l2
+from fwbench.ext.proofs.lengths import distance, length
 from fwbench.models import Model
 from fwbench.models.store import Nearest
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils import clip_grad
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
 
+from fwbench.ext.proofs import changes
 from fwbench.ext.proofs.case import (
     ADAM,
     CHANCE,
@@ -27,8 +28,9 @@ from fwbench.ext.proofs.case import (
     Point,
     Side,
     Stepped,
-    relative,
 )
+from fwbench.ext.proofs.lengths import relative
+from fwbench.ext.proofs.torch_modes import Draws, Expected, Rounded, Widened
 from fwbench.ext.proofs.where.calls import Call, Module, recording
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.torch.networks import (
@@ -46,8 +48,6 @@ from fwbench.frameworks.torch.training import criterion
 from fwbench.models import Model, stateful
 from fwbench.models.weights import Shape, is_statistic
 
-aten = torch.ops.aten
-
 # A program's random draws have no effect if it gives the same output for this many keys.
 _STEADY_KEYS = 128
 
@@ -61,91 +61,6 @@ class Hardsigmoid(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu6(x + 3) / 6
-
-
-class Widened(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
-    """Turns each cast to a lower format into a cast to float64. Autocast itself leaves float64 unchanged.
-
-    Args:
-        changed: gets an entry if there was a cast to 16 bits.
-    """
-
-    def __init__(self, changed: dict[str, None]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
-        self._changed = changed
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        dtype: Any = kwargs.get("dtype")
-        casts = func is aten._to_copy.default and dtype is not None and dtype != args[0].dtype
-        if casts and dtype.is_floating_point:
-            kwargs["dtype"] = torch.float64
-            if dtype.itemsize < 4:
-                self._changed["computes in float64 what torch casts to a format of 16 bits"] = None
-        elif func is aten._amp_foreach_non_finite_check_and_unscale_.default:
-            # GradScaler's scale must be float32. It is a power of two, so the cast rounds nothing.
-            args = (*args[:2], args[2].float())
-        return func(*args, **kwargs)
-
-
-class Expected(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
-    """Replaces each draw of a Bernoulli variable by its expectation.
-
-    All implementations of dropout and stochastic depth multiply by a draw over its expectation, which is then 1. Does
-    not work in `torch.inference_mode`, in which dropout arrives here as a single operator.
-    """
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if func is aten.bernoulli_.float:
-            # The default probability is 0.5.
-            return args[0].fill_(args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5))
-        if func is aten.bernoulli_.Tensor:
-            return args[0].copy_(args[1])
-        if func is aten.bernoulli.p:
-            return torch.full_like(args[0], args[1])
-        return args[0].clone() if func is aten.bernoulli.default else func(*args, **(kwargs or {}))
-
-
-class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
-    """Watches whether there is any operator that draws random numbers."""
-
-    any = False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        self.any |= torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **(kwargs or {}))
-
-
-class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
-    """Moves every number that an operation computes by one unit in the last place, as its rounding may.
-
-    Moving weights and inputs alone would not show the digits that 1 - y loses where a sigmoid y is almost 1.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
-        self._generator = torch.Generator().manual_seed(0)
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        # Views and in-place operations return the numbers of other tensors.
-        if any(argument.alias_info for argument in func._schema.returns):
-            return result
-        return torch.utils._pytree.tree_map_only(Tensor, self._moved, result)
-
-    def _moved(self, tensor: Tensor) -> Tensor:
-        if not tensor.is_floating_point():
-            return tensor
-        signs = torch.randint(0, 2, tensor.shape, generator=self._generator, dtype=tensor.dtype) * 2 - 1
-        return tensor * (1 + torch.finfo(tensor.dtype).eps * signs.to(tensor.device))
 
 
 class TorchSide(Side):
@@ -162,7 +77,7 @@ class TorchSide(Side):
         self._dtype: torch.dtype = getattr(torch, case.dtype)
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self._images = {name for name, given in case.model.inputs.items() if given.image}
-        self._criterion = criterion(case.model)
+        self._criterion = case.amplified(criterion(case.model))
 
     @staticmethod
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
@@ -298,44 +213,75 @@ class TorchSide(Side):
         if self.case.dtype == "float64":
             # A function without weights may have buffers too.
             module.double()
-        inputs = place_inputs(self.case.model, self.case.inputs(point), self._device, self._dtype)
         if self._images:
             module = module.to(memory_format=self._layout)
-            for name in self._images:
-                inputs[name] = inputs[name].contiguous(memory_format=self._layout)
-        module.train(self.case.mode == "train")
-        for layer in module.modules():
-            if isinstance(layer, _DropoutNd):
-                layer.training &= randomness or self.source is not None
+        for layer in list(module.modules()):
             for name, child in layer.named_children():
                 if isinstance(child, torch.nn.Hardsigmoid) and self.case.dtype == "float64":
                     setattr(layer, name, Hardsigmoid())
-        return module.to(self._device), inputs
+        module.to(self._device)
+        inputs, *others = (self._placed(point, draw) for draw in point.draws)
+        if point.calls:
+            self._train(module, point.calls, others)
+        return self._in_mode(module, train=self.case.mode == "train", randomness=randomness), inputs
+
+    def _placed(self, point: Point, draw: int) -> dict[str, Tensor]:
+        """A draw of a point's inputs on the device."""
+        inputs = place_inputs(self.case.model, self.case.inputs(point, draw), self._device, self._dtype)
+        for name in self._images:
+            inputs[name] = inputs[name].contiguous(memory_format=self._layout)
+        return inputs
+
+    def _in_mode(self, module: torch.nn.Module, *, train: bool, randomness: bool = False) -> torch.nn.Module:
+        module.train(train)
+        for layer in module.modules():
+            if isinstance(layer, _DropoutNd):
+                layer.training &= randomness or self.source is not None
+        return module
+
+    def _train(self, module: torch.nn.Module, calls: int, draws: Sequence[Mapping[str, Tensor]]) -> None:
+        """Make training calls on these draws of inputs in turn, without the modes that watch or change a pass."""
+        self._in_mode(module, train=True)
+        with _disable_current_modes(), torch.no_grad(), self._arithmetic(train=True):
+            for call in range(calls):
+                self._returned(module, draws[call % len(draws)])
+
+    def _changing(self) -> tuple[str, ...]:
+        module, _ = self._at(MAIN)
+        before = changes.state(module)
+        self._train(module, 1, [self._placed(MAIN, 1)])
+        return changes.changed(before, changes.state(module))
 
     def _program(self, module: torch.nn.Module) -> Callable[..., Any]:
         """The call of a module that gives this side's results: the module itself."""
         return module
 
     def _output(self, module: torch.nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
+        returned = self._returned(self._program(module), inputs)
+        output: Tensor = select_output(self.case.model, returned, self.case.batch_size)
+        return output
+
+    def _returned(self, program: Callable[..., Any], inputs: Mapping[str, Tensor]) -> Any:
         if self.source is not None:
             # Each pass draws the same numbers, which the source knows by the generator's state.
             torch.manual_seed(0)
         positional, named = called_with(inputs)
-        returned = self._program(module)(*positional, **named)
-        output: Tensor = select_output(self.case.model, returned, self.case.batch_size)
-        return output
+        return program(*positional, **named)
 
     def _loss(self, output: Tensor) -> Tensor:
         wanted = self.case.targets(tuple(output.shape))
-        return self._criterion(output, *(() if wanted is None else (place(wanted, output.device, self._dtype),)))
+        placed = () if wanted is None else (place(wanted, output.device, self._dtype),)
+        loss: Tensor = self._criterion(output, *placed)
+        return loss
 
     @contextlib.contextmanager
-    def _arithmetic(self, *, randomness: bool = False, rounded: bool = False) -> Iterator[None]:
+    def _arithmetic(self, *, randomness: bool = False, rounded: bool = False, train: bool = False) -> Iterator[None]:
         """A context with this case's number format for arrays that the network makes as it runs, such as positions.
 
         Args:
             randomness: keep random draws in training mode; else their expectations replace them.
             rounded: move every computed number by one unit in the last place.
+            train: the network is in training mode, whatever the case's mode is.
         """
         before = torch.get_default_dtype()
         torch.set_default_dtype(self._dtype)
@@ -345,7 +291,7 @@ class TorchSide(Side):
                     modes.enter_context(Rounded())
                 if self.source is not None:
                     modes.enter_context(self.source)
-                elif not randomness and self.case.mode == "train":
+                elif not randomness and (train or self.case.mode == "train"):
                     modes.enter_context(Expected())  # type: ignore[no-untyped-call, unused-ignore]
                 yield
         finally:

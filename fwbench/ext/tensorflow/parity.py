@@ -19,8 +19,8 @@ from fwbench.ext.proofs.case import (
     Optimizer,
     Point,
     Side,
-    relative,
 )
+from fwbench.ext.proofs.lengths import relative
 from fwbench.ext.proofs.where.calls import Call, Module, recording
 from fwbench.ext.tensorflow import convolutions
 from fwbench.ext.tensorflow.imported import keras, tf

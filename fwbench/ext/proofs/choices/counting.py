@@ -1,44 +1,58 @@
-"""Finds Python numbers that a PyTorch module changes as it trains, and by which it computes or branches."""
+"""Watches the whole numbers that a PyTorch module counts in, and by which it computes or branches."""
 
+import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from fwbench.ext.proofs.choices import Choice, Site, site_of
+from fwbench.ext.proofs.choices import COMPARISONS, Choice, Site, site_of
+
+# An expression that uses a counter: how (a comparison, or `count` for any other use), its other operand, and whether
+# the comparison holds.
+Use = tuple[Site, str, Any, bool]
 
 
 class Counter(int):
-    """A whole number that notes the lines that use it for anything but an addition.
+    """A whole number that notes the expressions that use it for anything but an addition.
 
     Attributes:
-        sites: the expression of each use.
+        uses: each use.
     """
 
-    sites: list[Site]
+    uses: list[Use]
 
     def __add__(self, other: Any) -> Any:
         total = int.__add__(self, other)
-        return total if total is NotImplemented else _counter(total, self.sites)
+        return total if total is NotImplemented else _counter(total, self.uses)
 
     __radd__ = __add__
 
 
-def _counter(value: int, sites: list[Site]) -> Counter:
+def _counter(value: int, uses: list[Use]) -> Counter:
     counter = Counter(value)
-    counter.sites = sites
+    counter.uses = uses
     return counter
 
 
 def _noting(name: str) -> Callable[..., Any]:
-    own = getattr(int, name)
+    own, how = getattr(int, name), name.strip("_")
 
     def used(self: Counter, *others: Any) -> Any:
-        self.sites.append(site_of(sys._getframe(1)))
-        return own(self, *others)
+        result, other = own(self, *others), others[0] if others else None
+        if how in COMPARISONS and isinstance(result, bool):
+            self.uses.append((site_of(sys._getframe(1)), how, other, result))
+        else:
+            self.uses.append((site_of(sys._getframe(1)), "count", other, int(self) <= _least(other)))
+        return result
 
     return used
+
+
+def _least(operand: Any) -> float:
+    """The number beyond which a use that is no comparison counts as tried: the other operand if that is above 1."""
+    return float(operand) if isinstance(operand, (int, float)) and 1 < operand < math.inf else 1.0
 
 
 for _name in (
@@ -51,27 +65,23 @@ for _name in (
 Counter.__hash__ = int.__hash__  # type: ignore[method-assign]
 
 
-def numbers(module: nn.Module) -> dict[tuple[str, str], int]:
-    """The whole numbers among the attributes of a module's parts, by path and name."""
-    return {
-        (path, name): value
-        for path, part in module.named_modules()
-        for name, value in vars(part).items()
-        if type(value) is int
-    }
-
-
-def watched(module: nn.Module, changing: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[Site]]:
-    """Replace attributes by counters that note their uses; return the lists that will hold each counter's uses."""
-    uses: dict[tuple[str, str], list[Site]] = {place: [] for place in changing}
-    for (path, name), sites in uses.items():
+def watched(module: nn.Module, changing: Iterable[str]) -> dict[str, list[Use]]:
+    """Replace whole numbers among these attributes by counters; return the lists that will hold each one's uses."""
+    uses: dict[str, list[Use]] = {}
+    for name in changing:
+        path, _, own = name.rpartition(".")
         part = module.get_submodule(path)
-        setattr(part, name, _counter(getattr(part, name), sites))
+        if type(value := getattr(part, own, None)) is int:
+            setattr(part, own, _counter(value, uses.setdefault(name, [])))
     return uses
 
 
-def choices(changing: Mapping[tuple[str, str], int], uses: Mapping[tuple[str, str], list[Site]]) -> Iterator[Choice]:
-    """The choices that a network may make by its counters, at their first uses. No point goes beyond one call."""
-    for place, sites in uses.items():
-        for site in sites[:1]:
-            yield Choice(site, "count", float(changing[place]), place[1])
+def choices(uses: Mapping[str, Sequence[Use]]) -> Iterator[tuple[Choice, bool]]:
+    """The choices that a network makes by its counters, each with whether its condition holds.
+
+    Of the uses of a counter that are no comparisons, the first stands for all.
+    """
+    for name, of in uses.items():
+        others = [use for use in of if use[1] == "count"]
+        for site, how, operand, holds in (*(use for use in of if use[1] != "count"), *others[:1]):
+            yield Choice(site, how, _least(operand) if how == "count" else float(operand), name), holds

@@ -1,7 +1,7 @@
 """Watches the choices that a network in JAX makes while it runs."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import fwbench
 from fwbench.ext.proofs.case import Point
 from fwbench.ext.proofs.choices import COMPARISONS, Choice, Choices, Site
 from fwbench.ext.proofs.jax import _AS_WRITTEN, JaxSide
-from fwbench.ext.proofs.power.facts import CALLS, LAYOUT, RULED, inner_programs, is_real, is_variable
+from fwbench.ext.proofs.power.facts import CALLS, LAYOUT, LOOPS, RULED, inner_programs, is_real, is_variable
 from fwbench.ext.proofs.power.program import _bound
 from fwbench.ext.proofs.power.sites import _is_users
 from fwbench.ext.proofs.where.calls import is_installed
@@ -30,10 +30,10 @@ _OWN = str(Path(fwbench.__file__).parent)
 
 
 def taken(side: JaxSide, point: Point) -> Choices:
-    """The sides of their choices that the network and its loss take at a point."""
+    """The sides of their choices that the network, its loss and its own rules of differentiation take at a point."""
     arguments = side.arguments(point)
     with side.arithmetic():
-        # All points of a side have one program.
+        # All points of a case have one program.
         if (watched := vars(side).get(_WATCHED)) is None:
             watched = vars(side)[_WATCHED] = _watched(side, arguments)
         flags, noted = watched
@@ -47,16 +47,36 @@ def taken(side: JaxSide, point: Point) -> Choices:
 def _watched(side: JaxSide, arguments: Any) -> tuple[Any, list[Choice]]:
     """A compiled function from a side's arguments to two flags for each choice, the sides taken; and the choices."""
     program = jax.make_jaxpr(side.answer)(*arguments)
-    first = len(jax.tree.leaves(arguments[:2]))
-    watch = _Watch(dict(zip(program.jaxpr.invars[first:], sorted(arguments[2]), strict=True)))
+    parameters, state, inputs = arguments
+    given = program.jaxpr.invars[len(parameters) :]
+    counters = {variable: name for variable, name in zip(given, side.held(state), strict=False) if name}
+    names = dict(zip(given[len(state) :], sorted(inputs), strict=True))
+    # The loss's factor changes no forward pass.
+    watches = [(program, _Watch(names, counters))] if side.case.wanted.loss == 1 else []
+    every = list(_every(program.jaxpr))
+    if any(eqn.primitive.name == "custom_vjp_call" and _site(eqn) for eqn in every):
+        # JAX's rules of differentiation compare too, at the lines of what they differentiate.
+        sites = {_site(eqn) for eqn in every}
+        gradient = jax.make_jaxpr(jax.grad(side.answer, has_aux=True))(*arguments)
+        watches.append((gradient, _Watch({}, {}, besides=sites)))
 
     def flags(*leaves: Any) -> list[tuple[Any, Any]]:
-        watch.run(program.jaxpr, program.consts, leaves, None)
-        return [sides for _, sides in watch.noted]
+        for closed, watch in watches:
+            watch.run(closed.jaxpr, closed.consts, leaves, None)
+        return [sides for _, watch in watches for _, sides in watch.noted]
 
     leaves = jax.tree.leaves(arguments)
     compiled = jax.jit(flags).lower(*leaves).compile(compiler_options=known(_AS_WRITTEN))
-    return compiled, [choice for choice, _ in watch.noted]
+    return compiled, [choice for _, watch in watches for choice, _ in watch.noted]
+
+
+def _every(jaxpr: Any) -> Iterator[Any]:
+    """The operations of a program, with those inside of functions and loops."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        if eqn.primitive.name in CALLS or eqn.primitive.name in LOOPS:
+            for inner in inner_programs(eqn):
+                yield from _every(inner.jaxpr)
 
 
 class _Watch:
@@ -66,8 +86,13 @@ class _Watch:
         noted: each choice, with a flag for each of its two sides that is true if the side is taken.
     """
 
-    def __init__(self, names: dict[Any, str]) -> None:
-        self._names = names
+    def __init__(self, names: dict[Any, str], counters: dict[Any, str], besides: Collection[Site | None] = ()) -> None:
+        """
+        Args:
+            besides: expressions whose choices are not noted.
+        """
+        self._names, self._besides = names | counters, besides
+        self._counters = set(counters)
         # Single numbers of the program that reach one of JAX's functions as its arguments.
         self._numbers: dict[Any, float] = {}
         self.noted: list[tuple[Choice, tuple[Any, Any]]] = []
@@ -89,6 +114,11 @@ class _Watch:
             values.update(zip(eqn.outvars, results, strict=True))
             if eqn.primitive.name in LAYOUT:
                 self._passed(eqn.outvars[:1], eqn.invars[:1])
+            elif eqn.primitive.name == "add":
+                variables = [atom for atom in eqn.invars if is_variable(atom)]
+                # A counter's next number has the counter's name.
+                if len(variables) == 1 and variables[0] in self._counters:
+                    self._passed(eqn.outvars, variables)
         return [read(atom) for atom in jaxpr.outvars]
 
     def _apply(self, eqn: Any, operands: Sequence[Any], caller: Site | None) -> list[Any]:
@@ -100,7 +130,7 @@ class _Watch:
             if own or name in RULED or eqn.params.get("name") in _CHOOSING:
                 self._passed(inner.jaxpr.invars, eqn.invars)
                 return self.run(inner.jaxpr, inner.consts, operands, caller if own else site)
-        for how, number, atom, mask in self._made(eqn, operands) if site else ():
+        for how, number, atom, mask in self._made(eqn, operands) if site and site not in self._besides else ():
             choice = Choice(site, how, number, self._name(atom))  # type: ignore[arg-type]
             self.noted.append((choice, (jnp.any(mask), ~jnp.all(mask))))
         return _bound(eqn, operands)

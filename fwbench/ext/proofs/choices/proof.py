@@ -8,7 +8,7 @@ import numpy as np
 
 from fwbench.ext.proofs.case import MAIN, TARGETS, Case, InitialUnknownError, Mode, Point, Side
 from fwbench.ext.proofs.choices import Choices, titled
-from fwbench.ext.proofs.choices.steering import BATCHES, at, candidates, constants, sizes, sweep
+from fwbench.ext.proofs.choices.steering import BATCHES, CALLS, at, candidates, constants, counts, sizes, sweep
 from fwbench.ext.proofs.errors import NotTheSame, Quantity, bound, check, measure
 from fwbench.ext.proofs.proof import Proof, _unknown, elsewhere, modes, modes_apart
 from fwbench.models import Model
@@ -32,8 +32,8 @@ class Further:
     Attributes:
         points: the further points at which the networks were compared.
         nearest: for each quantity and point, the tensor nearest to its bound.
-        left_out: by point and mode, the reason why they could not be compared there.
-        untried: sides of the networks' choices that they take at no compared point, and numbers that no input takes.
+        left_out: by point and mode, the reason why they could not be compared there; and numbers that no input takes.
+        untried: sides of the networks' choices that they take at no compared point.
         swept: in words, inputs that took every number of their ranges, and further sizes.
     """
 
@@ -74,18 +74,18 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str], *, trains: 
     for each in asked[: 1 if together else None]:
         each.sweep(further)
     asked[0].size(further)
-    case = asked[0].case
-    trials: list[tuple[Point, bool]] = [(point, True) for point in constants(case)]
-    trials += [(point, False) for point in candidates(case, _compared(known))]
-    for point, always in trials:
+    for point, always in _trials(asked[-1], known, further):
         if not always and not any(True for choices in known for _ in choices.one_sided()):
             break
         taken = Choices(), Choices()
         for each in asked:
             each.watch(point, taken)
         if always or any(choices.adds(more) for choices, more in zip(known, taken, strict=True)):
-            once = together and _alike(asked, point)
-            compared = [each.compare(point, further) for each in asked[: 1 if once else None]]
+            tried, once = Further(), together and _alike(asked, point)
+            compared = [each.compare(point, tried) for each in asked[: 1 if once else None]]
+            further.nearest += tried.nearest
+            # Another point may take the side where this one cannot.
+            further.left_out |= tried.left_out if always else {}
             if all(compared):
                 for choices, more in zip(known, taken, strict=True):
                     choices.add(more)
@@ -95,6 +95,25 @@ def prove(model: Model, candidate: str, left_out: Mapping[str, str], *, trains: 
     # A choice that the candidate shares with the reference needs no line of its own.
     further.untried += others.untried(besides=own)
     return further
+
+
+def _trials(asked: "_Asked", known: tuple[Choices, Choices], further: Further) -> Iterator[tuple[Point, bool]]:
+    """Further points, each with whether the networks are compared there whatever side is taken."""
+    case, sides = asked.case, asked.sides(MAIN)
+    yield from ((point, True) for point in constants(case))
+    # A framework that carries no state along takes no factor on the loss, either.
+    carries = all(one.changing is not None for one in sides)
+    changing = {name for one in sides for name in one.changing or ()}
+    if changing and not carries:
+        further.left_out[str(Point(calls=CALLS))] = f"{case.model.name} keeps a state that cannot be carried along"
+    elif changing:
+        yield Point(calls=CALLS), True
+        most = sides[0].room // case.batch_size
+        for choice in [choice for choices in known for choice, _ in choices.one_sided()]:
+            # What a counter was assigned to has no name, and a remainder decides between two of its numbers.
+            if choice.name is None or choice.name in changing:
+                yield from ((point, choice.how == "count") for point in counts(choice.number, most))
+    yield from ((point, False) for point in candidates(case, _compared(known), amplified=carries))
 
 
 def _compared(known: Iterable[Choices]) -> list[tuple[str, float]]:
@@ -158,7 +177,7 @@ class _Asked(Proof):
             if not all(compared):
                 continue
             if end < given.high:
-                further.untried.append(f"{titled(name)} from {end} on")
+                further.left_out[f"{titled(name)} from {end} on"] = "there is no time for all numbers of the range"
             elif (words := f"drawn weights, {titled(name)} with each of its numbers") not in further.swept:
                 further.swept.append(words)
 

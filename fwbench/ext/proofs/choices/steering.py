@@ -10,8 +10,13 @@ from fwbench.ext.proofs.case import TARGETS, Array, Case, Point
 from fwbench.ext.proofs.choices import titled
 from fwbench.models.inputs import Input
 
-# Factors on floating-point inputs.
+# Factors on floating-point inputs; on weights, whose sign decides, too; and on floating-point targets and the loss.
 _SCALES = (1e-3, 1e4)
+_FACTORS = tuple(sign * factor for factor in (10.0, 1e2, 1e3, 1e4) for sign in (1, -1))
+_AMPLIFIED = (1e3, 1e6)
+
+# The training calls that are made where a network keeps a state.
+CALLS = 3
 
 # Batch sizes besides the proof's own, in inference.
 BATCHES = (1, 16)
@@ -104,7 +109,8 @@ def at(case: Case, point: Point) -> Case:
         return replace(case, axes=point.axes, batch_size=point.batch_size)
     if isinstance(point, Swept):
         case = replace(case, batch_size=point.batch_size)
-    return replace(case, wanted=point) if isinstance(point, Steered) and point.steered == TARGETS else case
+    steered = isinstance(point, Steered) and point.steered == TARGETS
+    return replace(case, wanted=point) if steered or (point.targets, point.loss) != (1, 1) else case
 
 
 def constants(case: Case) -> Iterator[Steered]:
@@ -152,11 +158,12 @@ def sizes(case: Case) -> Iterator[Sized]:
         yield Sized(axes=case.axes, batch_size=batch_size, words=f"a batch of {batch_size}")
 
 
-def candidates(case: Case, compared: Iterable[tuple[str, float]]) -> Iterator[Point]:
+def candidates(case: Case, compared: Iterable[tuple[str, float]], *, amplified: bool) -> Iterator[Point]:
     """Further points that may take the other side of a choice.
 
     Args:
         compared: the inputs that a program compares with numbers, and the numbers.
+        amplified: whether both sides take a factor on the loss.
     """
     numbers = list(compared)
     for name, given in (*case.model.inputs.items(), (TARGETS, case.model.targets)):
@@ -167,6 +174,21 @@ def candidates(case: Case, compared: Iterable[tuple[str, float]]) -> Iterator[Po
             yield Steered(steered=name, values=(0.0,))
     if any(given.dtype == "float32" for given in case.model.inputs.values()):
         yield from (Point(scale=scale) for scale in _SCALES)
+    yield from (Point(factor=factor) for factor in _FACTORS)
+    if amplified:
+        yield from (Point(loss=factor) for factor in _AMPLIFIED)
+    if case.model.targets and case.model.targets.dtype == "float32":
+        yield from (Point(targets=factor) for factor in _AMPLIFIED)
+
+
+def counts(number: float | None, most: int) -> Iterator[Point]:
+    """Points after so many training calls that a counter reaches a number, one less, and one more.
+
+    Args:
+        most: the most training calls.
+    """
+    if number is not None and math.isfinite(number):
+        yield from (Point(calls=int(number) + more) for more in (-1, 0, 1) if CALLS < number + more <= most)
 
 
 def _whole(case: Case, name: str, given: Input, compared: Iterable[float]) -> Iterator[Steered]:

@@ -27,17 +27,12 @@ def taken(side: TorchSide, point: Point) -> Choices:
 
     The side keeps the results of the pass.
     """
-    watch, own = Watch(named(side.case, point)), side._output
+    watch, own, changing = Watch(named(side.case, point)), side._output, side.changing or ()
 
-    changing: dict[tuple[str, str], int] = {}
-
-    def output(call: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-        watch.inputs = {_storage(tensor): name for name, tensor in inputs.items()}
-        before = counting.numbers(call)
-        returned = own(call, inputs)
-        after = counting.numbers(call)
-        changing.update({which: value for which, value in after.items() if value != before.get(which, value)})
-        return returned
+    def output(module: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        buffers = {name: tensor for name, tensor in module.named_buffers() if name in changing}
+        watch.inputs = {_storage(tensor): name for name, tensor in (*inputs.items(), *buffers.items())}
+        return own(module, inputs)
 
     vars(side)["_output"] = output
     try:
@@ -45,13 +40,12 @@ def taken(side: TorchSide, point: Point) -> Choices:
             (side.backward if side.shapes(side.case.model, side.case.sizes) else side.forward)(point)
     finally:
         del vars(side)["_output"]
-    if changing:
-        module, inputs = side._at(point)
-        uses = counting.watched(module, changing)
+    module, inputs = side._at(point)
+    if uses := counting.watched(module, changing):
         with torch.no_grad(), side._arithmetic():
             side._output(module, inputs)
-        for choice in counting.choices(changing, uses):
-            watch.choices.note(choice, True, False)
+        for choice, holds in counting.choices(uses):
+            watch.choices.note(choice, holds, not holds)
     return watch.choices
 
 

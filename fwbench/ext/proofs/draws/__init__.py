@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fwbench.ext.proofs.case import Array, Case, Side, relative, side
+from fwbench.ext.proofs.case import Array, Case, Side, side
 from fwbench.ext.proofs.errors import bound
+from fwbench.ext.proofs.lengths import relative
 from fwbench.ext.proofs.randomness import KEYS, _keys
 from fwbench.models import ModelError
 from fwbench.models.importing import load
