@@ -28,7 +28,8 @@ HEAD = """# Twins: what a proof and a run's own check say of small pairs of netw
 networks in [twins/](twins), described in [twins/test_twins.py](twins/test_twins.py) as a stranger would. A wrong one
 has one mistake that a user would call a bug; a right one is the same function in other words. Their author had read
 fwbench's documentation and none of its code. `fwbench prove` and an ordinary run's check judge each without the other.
-A proof refuses what it does not prove, and a run what it does not call `checked`, be it `different` or an error.
+A proof refuses what it does not prove, choices that it has not tried among it, and a run what it does not call
+`checked`, be it `different` or an error.
 """
 CONFIGURATION = '[tool.pytest.ini_options]\ntestpaths = ["."]\npythonpath = ["."]\n'
 # The check needs no more than a few calls of each program; no lanes take turns, and nothing waits for a quiet machine.
@@ -78,9 +79,10 @@ def prove(names: Sequence[str], work: Path) -> dict[str, tuple[str, str]]:
     text = said(["fwbench", "prove", *names], work)
     answers = {}
     for part in re.split(rf"^(?=(?:fwbench: )?(?:{'|'.join(names)}): )", text, flags=re.M):
-        proved, different = "computes the same as" in part, "does not compute the same as" in part
+        same, different = "computes the same as" in part, "does not compute the same as" in part
+        partly = re.search(r", but for \d+ choices? not tried,", part)
         sentence = part.strip().removeprefix("fwbench: ")
-        verdict = "proved" if proved else "different" if different else "error"
+        verdict = ("partly" if partly else "proved") if same else "different" if different else "error"
         answers[sentence.partition(":")[0]] = verdict, sentence
     return {name: answers.get(name, ("error", text[-2000:])) for name in names}
 

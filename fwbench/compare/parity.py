@@ -16,9 +16,9 @@ Word = Literal["proved", "checked", "different", "quantised", "unchecked"]
 
 # The meaning of the five words, for the text beside a table.
 WORDS = (
-    "proved (in float64, with these versions, in the mode that was timed), checked (the outputs or losses of the timed "
-    "programs agree in this run), different (they do not, so there is no speed-up), quantised (the weights of one are, "
-    "so its error takes the place of agreement) or unchecked (nothing shows it)"
+    "proved (in float64, with these versions, in the mode that was timed, every choice tried), checked (the outputs or "
+    "losses of the timed programs agree in this run), different (they do not, so there is no speed-up), quantised (the "
+    "weights of one are, so its error takes the place of agreement) or unchecked (nothing shows it)"
 )
 
 # Texts that replace the ratio of two lanes if their records say that the two were not measured alike.
@@ -109,7 +109,13 @@ def _doubt(one: Case, other: Case) -> tuple[str, bool]:
         for name, version in ((name, version) for m in beside.measurements for name, version in m.versions.items()):
             if proved.get(name, version) != version:
                 return f"{name} was {proved[name]} and is {version}", False
-    return "", False
+    return _untried(one, other), False
+
+
+def _untried(one: Case, other: Case) -> str:
+    """The sides of choices that the proofs of two lanes have not tried, in words; empty if there are none."""
+    proofs = [proof for proof in (_proof(one), _proof(other)) if proof.get("state") in _HOLDS]
+    return "; ".join(dict.fromkeys(side for proof in proofs for side in proof.get("untried", ())))
 
 
 def _one_framework(one: Case, other: Case) -> bool:
@@ -165,6 +171,7 @@ def doubts(given: Iterable[Case]) -> list[str]:
     wrong: dict[str, None] = {}
     unchecked: dict[str, str] = {}
     unproved: dict[str, str] = {}
+    partly: dict[str, str] = {}
     provable: dict[str, None] = {}
     for one, other in _pairs(given):
         lanes, model = f"{one.workload.lane} and {other.workload.lane}", one.workload.model
@@ -186,6 +193,8 @@ def doubts(given: Iterable[Case]) -> list[str]:
         elif why == "unchecked":
             unchecked[model] = "; ".join(filter(None, (shown.detail, shown.stale)))
             provable |= dict.fromkeys(to_prove)
+        elif shown.word == "checked" and shown.stale == _untried(one, other):
+            partly[model] = shown.stale
         elif shown.word == "checked" and can_prove:
             unproved[model] = shown.stale
     sentences = list(wrong)
@@ -198,6 +207,12 @@ def doubts(given: Iterable[Case]) -> list[str]:
         named = "; ".join(f"{', '.join(models)} ({reason})" for reason, models in by_reason.items())
         proves = _advice(". ", unproved, given, "proves them in float64")
         sentences.append(f"checked in this run, and not proved for these versions: {named}{proves}")
+    if partly:
+        named = "; ".join(f"{model} ({untried})" for model, untried in partly.items())
+        sentences.append(
+            f"checked in this run, and proved but for choices that were not tried: {named}. Inputs or a checkpoint= "
+            "that take them prove them"
+        )
     return sentences
 
 

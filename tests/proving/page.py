@@ -90,7 +90,8 @@ where the reference's own numbers are not finite or where float64 is too coarse 
 
 What no point reaches is not proved: a clip beyond all values that these weights and inputs lead to changes none of the
 results. Name a checkpoint, and the proof covers it too. Of a network of your own the proof watches which sides of its
-choices the points take, and [tries others](your-model.md#what-no-random-input-reaches).
+choices the points take, and [tries others](your-model.md#what-no-random-input-reaches). A side that no point takes may
+hide a mistake, so the proof names it, and tables say `checked` in place of `proved`.
 
 A result's error is the length of the difference over the length of the result, tensor by tensor. Some results are
 rounding alone, such as the gradient of a bias just before batch normalisation, which cancels out. The reference is

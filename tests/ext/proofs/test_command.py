@@ -14,6 +14,7 @@ def line(**fields):
 def test_some_untried_sides_are_listed():
     assert "not tried" not in line()
     assert ". not tried: a; b; c; d; e; f; and 2 more" in line(untried=tuple("abcdefgh"))
+    assert "computes the same as torch, but for 1 choice not tried, at 1 points" in line(untried=("a",), points=("b",))
 
 
 def test_mistakes_that_would_not_be_found_are_listed():

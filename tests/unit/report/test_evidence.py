@@ -331,6 +331,22 @@ def test_every_table_says_what_the_words_mean():
         assert "unchecked (" in text
 
 
+UNTRIED = "a value above 9 (net.py, line 3)"
+
+
+@pytest.mark.parametrize(("check", "word"), [("agrees", "checked"), ("absent", "unchecked"), ("differs", "different")])
+def test_a_proof_that_left_a_choice_untried_proves_nothing_by_itself(check, word):
+    found = both(lane("jax", check, "proved", stamp={"untried": [UNTRIED]}))
+    assert (found.word, found.stale) == (word, UNTRIED if word != "different" else "")
+
+
+def test_what_was_not_tried_is_said_and_no_proof_advised():
+    told = over_seeds(cases([lane("torch"), lane("jax", state="proved", stamp={"untried": [UNTRIED]})]))
+    (doubt,) = doubts(told)
+    assert f"mlp ({UNTRIED})" in doubt
+    assert "fwbench prove" not in doubt
+
+
 def test_what_is_proved_raises_no_doubt():
     assert doubts(beside("proved")) == []
 
