@@ -66,6 +66,12 @@ def without_gpu(monkeypatch):
     monkeypatch.setattr("fwbench.plugin.run.machine", machine.__wrapped__)
 
 
+@pytest.fixture(scope="session")
+def suites(request):
+    """How many suites a simulation has: as many as show small errors where slow tests run, too, otherwise a fifth."""
+    return 300 if "slow" in request.config.option.markexpr else 60
+
+
 @pytest.fixture
 def clock():
     return FakeClock()

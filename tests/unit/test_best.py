@@ -167,7 +167,7 @@ def test_where_earlier_runs_differ_much_a_baseline_is_believed_less():
 
 # Error rates
 
-BENCHMARKS, SUITES, EARLIER = 20, 100, 20
+BENCHMARKS, EARLIER = 20, 20
 
 
 def persistent(rng, count):
@@ -196,21 +196,21 @@ def suite(rng, states, scale, processes):
     return [finding.kind for finding in saved._findings(unchanged(rng, states, scale, processes)[0])]
 
 
-def false_alarms(states, scale, processes):
+def false_alarms(states, scale, processes, suites):
     """The rate of unchanged suites that fail, of which simulated ones convince at 99.9 %."""
     rng = np.random.default_rng(0)
-    failures = sum("regressed" in suite(rng, states, scale, processes) for _ in range(SUITES))
-    return stats.beta.ppf(0.001, failures, SUITES - failures + 1) if failures else 0.0
+    failures = sum("regressed" in suite(rng, states, scale, processes) for _ in range(suites))
+    return stats.beta.ppf(0.001, failures, suites - failures + 1) if failures else 0.0
 
 
 @pytest.mark.parametrize("states", [gaussian, heavy_tails, persistent])
 @pytest.mark.parametrize("processes", [1, 5])
-def test_unchanged_suites_fail_once_in_a_hundred_at_most(states, processes):
-    assert false_alarms(states, testing.UNTESTED, processes) <= 0.01
+def test_unchanged_suites_fail_once_in_a_hundred_at_most(states, processes, suites):
+    assert false_alarms(states, testing.UNTESTED, processes, suites) <= 0.01
 
 
-def test_nobody_needs_to_have_tested_a_machine_whose_runs_tell_how_far_they_differ():
-    assert false_alarms(gaussian, 0.1, 5) <= 0.01
+def test_nobody_needs_to_have_tested_a_machine_whose_runs_tell_how_far_they_differ(suites):
+    assert false_alarms(gaussian, 0.1, 5, suites) <= 0.01
 
 
 @pytest.mark.parametrize(
@@ -222,10 +222,10 @@ def test_nobody_needs_to_have_tested_a_machine_whose_runs_tell_how_far_they_diff
         ("Compared.spread", property(lambda case: (0.02 * math.sqrt(2 / 5), math.inf))),
     ],
 )
-def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, part, broken):
+def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, part, broken, suites):
     *owner, name = part.split(".")
     monkeypatch.setattr(getattr(testing, owner[0]) if owner else testing, name, broken)
-    assert false_alarms(gaussian, 0.1, 1) > 0.01
+    assert false_alarms(gaussian, 0.1, 1, suites) > 0.01
 
 
 def loaded_suites():

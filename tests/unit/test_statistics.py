@@ -33,7 +33,6 @@ from fwbench.compare.statistics import (
 EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence" / "duet.jsonl"
 
 BENCHMARKS = 12
-SUITES = 300
 
 
 def gaussian(rng, n):
@@ -99,25 +98,21 @@ def confirm(suspects, fresh):
     return judged(suspects, fresh).verdicts
 
 
-def failed_suites(noise, scale, seed=0):
-    """How many of the suites with unchanged code fail.
+def false_alarms(noise, scale, suites):
+    """The rate of suites with unchanged code that fail, of which simulated ones convince at 99.9 %.
 
     The steps are those of `decide`, without the verdicts on benchmarks that are no suspects.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     failed = 0
-    for _ in range(SUITES):
+    for _ in range(suites):
         first = [pairs_of(rng, noise, scale, 0.0, SCREENING + 1) for _ in range(BENCHMARKS)]
         found = (screen(drawn[: screening_pairs(drawn[:SCREENING])]) for drawn in first)
         suspects = {name: suspect for name, suspect in enumerate(found) if suspect}
         fresh = {name: pairs_of(rng, noise, scale, 0.0, MOST) for name in suspects}
         failed += any(verdict.kind == "regressed" for verdict in confirm(suspects, fresh).values())
-    return failed
-
-
-def at_least(failures):
-    """The rate of false alarms that so many failures prove, at 99.9 % (Clopper and Pearson 1934)."""
-    return stats.beta.ppf(0.001, failures, SUITES - failures + 1) if failures else 0.0
+    # Clopper and Pearson 1934.
+    return stats.beta.ppf(0.001, failed, suites - failed + 1) if failed else 0.0
 
 
 @pytest.mark.parametrize(
@@ -129,8 +124,8 @@ def at_least(failures):
         pytest.param(gaussian, 0.3, marks=pytest.mark.slow),
     ],
 )
-def test_unchanged_suites_fail_once_in_a_hundred_at_most(noise, scale):
-    assert at_least(failed_suites(noise, scale)) <= 0.01
+def test_unchanged_suites_fail_once_in_a_hundred_at_most(noise, scale, suites):
+    assert false_alarms(noise, scale, suites) <= 0.01
 
 
 def certain(differences, before, threshold):
@@ -151,26 +146,26 @@ def certain(differences, before, threshold):
     ],
     ids=["certain", "no Holm", "extremes", "odds"],
 )
-def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, broken):
+def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, broken, suites):
     for part, instead in broken.items():
         monkeypatch.setattr(statistics, part, instead)
-    assert at_least(failed_suites(gaussian, 0.05)) > 0.01
+    assert false_alarms(gaussian, 0.05, suites) > 0.01
 
 
 @pytest.mark.parametrize(("slowdown", "scale"), [(0.05, 0.0046), (0.05, 0.012), (0.10, 0.012), (0.10, 0.025)])
-def test_a_slowdown_is_found(slowdown, scale):
+def test_a_slowdown_is_found(slowdown, scale, suites):
     """With the scatter between pairs that the study measured: 0.5 to 1.2 %; and twice that for 10 %."""
     rng = np.random.default_rng(1)
     effects = [slowdown] + [0.0] * (BENCHMARKS - 1)
-    found = [decide(rng, gaussian, scale, effects)[0].kind == "regressed" for _ in range(SUITES)]
+    found = [decide(rng, gaussian, scale, effects)[0].kind == "regressed" for _ in range(suites)]
     assert np.mean(found) >= 0.95
 
 
-def test_one_wild_pair_in_eight_hides_no_slowdown():
+def test_one_wild_pair_in_eight_hides_no_slowdown(suites):
     """As on a machine where 15 of 16 pairs told +8 %, and one -10 %; of five suspects three were false."""
     rng = np.random.default_rng(4)
     kinds = []
-    for _ in range(SUITES):
+    for _ in range(suites):
         suspects, fresh = {}, {}
         for name, effect in enumerate((0.08, 0.14, 0.0, 0.0, 0.0)):
             suspects[name] = Suspect(1, screened=pairs_of(rng, wild, 0.012, effect, SCREENING))
@@ -178,8 +173,8 @@ def test_one_wild_pair_in_eight_hides_no_slowdown():
         verdicts = confirm(suspects, fresh)
         kinds.append([verdicts[name].kind for name in suspects])
     for changed in (0, 1):
-        assert sum(of[changed] == "regressed" for of in kinds) >= 0.95 * SUITES
-    assert sum("regressed" in of[2:] for of in kinds) <= 0.01 * SUITES
+        assert sum(of[changed] == "regressed" for of in kinds) >= 0.95 * suites
+    assert sum("regressed" in of[2:] for of in kinds) <= 0.01 * suites
 
 
 def test_the_recorded_suites_replayed():
@@ -209,29 +204,25 @@ def test_the_recorded_suites_replayed():
     assert (min(pairs), max(pairs)) == (9, 14)
 
 
-RUNS = 150
-# The chance that `cleared` leaves, one in fourteen, and three standard errors of so many runs.
-HIDDEN = 1 / 14 + 3 * math.sqrt(1 / 14 * 13 / 14 / RUNS)
-
-
-def called_unchanged(noise, scale):
-    """The share of benchmarks slowed down by 5 % that are said not to have changed."""
-    rng = np.random.default_rng(5)
-    return np.mean([decide(rng, noise, scale, [0.05])[0].kind == "unchanged" for _ in range(RUNS)])
+def called_unchanged(noise, scale, suites):
+    """By how many standard errors more benchmarks slowed down by 5 % are called unchanged than `cleared` leaves."""
+    rng, left = np.random.default_rng(5), 1 / 14
+    found = np.mean([decide(rng, noise, scale, [0.05])[0].kind == "unchanged" for _ in range(suites)])
+    return (found - left) / math.sqrt(left * (1 - left) / suites)
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.1])
 @pytest.mark.parametrize("noise", NOISES)
-def test_a_slowdown_that_noise_hides_is_hardly_ever_called_unchanged(noise, scale):
-    assert called_unchanged(noise, scale) <= HIDDEN
+def test_a_slowdown_that_noise_hides_is_hardly_ever_called_unchanged(noise, scale, suites):
+    assert called_unchanged(noise, scale, suites) <= 3
 
 
-def test_without_regard_to_scatter_a_hidden_slowdown_is_called_unchanged(monkeypatch):
+def test_without_regard_to_scatter_a_hidden_slowdown_is_called_unchanged(monkeypatch, suites):
     say = cleared
     monkeypatch.setattr(
         statistics, "cleared", lambda differences, threshold, *ended: say(differences, math.inf, *ended)
     )
-    assert called_unchanged(gaussian, 0.1) > HIDDEN
+    assert called_unchanged(gaussian, 0.1, suites) > 3
 
 
 @pytest.mark.parametrize(
@@ -259,9 +250,9 @@ def test_a_note_says_how_far_pairs_that_do_not_tell_are_apart():
     assert cleared([-0.1, 0.0, 0.1]).note.startswith("3 pairs, from -10% to +11%, do not decide")
 
 
-def test_a_slowdown_below_the_threshold_is_none():
+def test_a_slowdown_below_the_threshold_is_none(suites):
     rng = np.random.default_rng(2)
-    kinds = [decide(rng, gaussian, 0.005, [0.004])[0].kind for _ in range(SUITES)]
+    kinds = [decide(rng, gaussian, 0.005, [0.004])[0].kind for _ in range(suites)]
     assert kinds.count("regressed") == 0
 
 
