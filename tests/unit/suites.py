@@ -1,5 +1,6 @@
 """A user's suite outside this repository, in real pytest runs."""
 
+import contextlib
 import functools
 import itertools
 import os
@@ -120,12 +121,25 @@ def _known(path):
     return [*map(_Known, metadata.distributions(path=[*path]))]
 
 
-def in_process(suite, *arguments):
-    """The suite in this process: a second sooner, and patches of the calling test hold in it."""
+@contextlib.contextmanager
+def _prepared():
+    """What each run would look up anew; patches more for as long."""
     with pytest.MonkeyPatch.context() as patch:
         all_of = metadata.distributions
         patch.setattr(metadata, "distributions", lambda **of: all_of(**of) if of else _known(tuple(sys.path)))
         patch.setattr(cpuinfo, "get_cpu_info", _CPU)
+        yield patch
+
+
+def parsed(pytester, *options):
+    """The configuration that options make of a run with the plugin."""
+    with _prepared():
+        return pytester.parseconfig(*ALONE, "-p", "fwbench.plugin", *options)
+
+
+def in_process(suite, *arguments):
+    """The suite in this process: a second sooner, and patches of the calling test hold in it."""
+    with _prepared() as patch:
         # A journal's name is the second and the process, of which runs in one process have the same.
         patch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "getpid": lambda: f"run{next(_RUNS)}"}))
         return suite.runpytest_inprocess(*ALONE, *arguments)

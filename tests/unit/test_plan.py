@@ -30,6 +30,7 @@ from fwbench.worker.turns.taken import Taken
 from tests.proving import MODELS
 from tests.unit.fakes import FakeFramework, FakeProgram
 from tests.unit.recorded import MACHINE, journal, measured, write
+from tests.unit.suites import parsed
 
 H100 = dataclasses.replace(MACHINE, device="gpu", accelerator="NVIDIA H100 80GB HBM3")
 QUICK, PAPER = PROFILES["quick"], PROFILES["paper"]
@@ -106,7 +107,7 @@ def planned(pytester):
     """The plan of all that a machine measures with these options and has no record of."""
 
     def choose(machine, *options):
-        selection = select(pytester.parseconfig("-p", "fwbench.plugin", *options), machine)
+        selection = select(parsed(pytester, *options), machine)
         workloads = [workload for mode in MODES for workload in selection.workloads(mode, CATALOG)]
         workloads += [dataclasses.replace(workload, device=machine.device) for workload in HARNESS]
         benchmarks = {workload.id: (workload, selection.protocol) for workload in workloads}

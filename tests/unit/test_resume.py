@@ -26,7 +26,7 @@ from fwbench.suite.profiles import PROFILES
 from tests.unit.faults.test_records import AGAIN
 from tests.unit.recorded import failed, measured, rounds, write
 from tests.unit.shared import git
-from tests.unit.suites import benchmarks
+from tests.unit.suites import benchmarks, parsed
 from tests.unit.suites import in_process as run
 from tests.unit.suites import suite as noops
 
@@ -248,11 +248,11 @@ def test_what_cannot_be_resumed_is_one_sentence_and_exit_4(suite, measuring, arg
 def test_what_is_to_be_tested_is_not_taken_for_a_journal(pytester, after):
     pytester.mkdir("folder").joinpath("test_one.py").write_text("")
     for arguments in ((after, "--fwbench-resume"), ("--fwbench-resume", after), ("--fwbench-resume", after, "-x")):
-        config = pytester.parseconfig("-p", "fwbench.plugin", *arguments)
+        config = parsed(pytester, *arguments)
         assert (config.getoption("fwbench_resume"), config.args) == (True, [after])
-    config = pytester.parseconfig("-p", "fwbench.plugin", "--fwbench-resume", "a.jsonl", after)
+    config = parsed(pytester, "--fwbench-resume", "a.jsonl", after)
     assert (config.getoption("fwbench_resume"), config.args) == ("a.jsonl", [after])
-    assert pytester.parseconfig("-p", "fwbench.plugin").getoption("fwbench_resume") is None
+    assert parsed(pytester).getoption("fwbench_resume") is None
 
 
 # What decides
@@ -265,7 +265,7 @@ ASKED = {"one": (Workload("torch", "mlp"), QUICK), "other": (Workload("jax", "ml
 @pytest.fixture
 def now(pytester):
     """A run's conditions, as JSON."""
-    selection = select(pytester.parseconfig("-p", "fwbench.plugin"), dataclasses.replace(HERE, device="cpu"))
+    selection = select(parsed(pytester), dataclasses.replace(HERE, device="cpu"))
     project = Project(pytester.path, (pytester.path,))
     return conditions.conditions(selection, HERE, project, [w for w, _ in ASKED.values()], pytester.path / "s", ())
 
@@ -431,7 +431,7 @@ def repository(pytester, monkeypatch):
     git(top, "init", "-q")
     git(top, "add", "-A")
     git(top, "commit", "-q", "-m", "first")
-    selection = select(pytester.parseconfig("-p", "fwbench.plugin"), HERE)
+    selection = select(parsed(pytester), HERE)
     project = Project(top, (top, top / "outside"))
 
     def code(*models):
@@ -516,7 +516,7 @@ def test_each_conftest_counts_though_they_share_a_name(tmp_path, pytester):
     path = pytester.path / "folder" / "conftest.py"
     path.parent.mkdir()
     path.write_text("x = 1\n")
-    selection, project = select(pytester.parseconfig("-p", "fwbench.plugin"), HERE), Project(pytester.path, ())
+    selection, project = select(parsed(pytester), HERE), Project(pytester.path, ())
     found = conditions.conditions(selection, HERE, project, (), tmp_path, [SimpleNamespace(__file__=str(path))])
     assert "folder/conftest.py" in found["modules"]
 

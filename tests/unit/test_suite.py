@@ -18,6 +18,7 @@ from fwbench.suite.selection import SETTINGS
 from fwbench.suite.studies import STUDIES
 from tests.proving import MODELS
 from tests.unit.shared import needs
+from tests.unit.suites import parsed
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def chosen(pytester):
     """The selection that command-line options make, by default on a CPU."""
 
     def choose(*options, device="cpu"):
-        config = pytester.parseconfig("-p", "fwbench.plugin", *options)
+        config = parsed(pytester, *options)
         return select(config, dataclasses.replace(machine(), device=device))
 
     return choose
@@ -205,7 +206,7 @@ def test_every_combination_of_several_values_is_measured_in_the_modes_that_have_
 
 def test_the_docs_and_the_help_name_every_option_and_field(pytester):
     text = Path(__file__).parents[2].joinpath("docs", "options.md").read_text()
-    options = [name for name in vars(pytester.parseconfig("-p", "fwbench.plugin").option) if name.startswith("fwbench")]
+    options = [name for name in vars(parsed(pytester).option) if name.startswith("fwbench")]
     missing = [name for name in options if f"`--{name.replace('_', '-')}" not in text.partition("## ")[0]]
     defaults = {name: "" if field.default is None else str(field.default).lower() for name, field in SETTINGS.items()}
     rows = [f"| `{f.name}` | {f.values} | {defaults[f.name]} | {f.help} |" for f in SETTINGS.values()]
