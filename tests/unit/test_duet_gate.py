@@ -156,32 +156,25 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(without_gpu, 
     assert data["machine_info"]["fwbench"]["threads"] == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "asked"),
-    [
-        ((), {}),
-        (("--fwbench-fail=compile_time:25%",), {"compile_time": "cold"}),
-        (("--fwbench-fail=warm_start:25%",), {"warm_start": "warm"}),
-        (("--fwbench-fail=energy:25%",), {"energy": "metered"}),
-        (("--fwbench-fail=cpu_time:5%",), {}),
-    ],
-)
-def test_what_pairs_take_longer_for_is_measured_only_if_somebody_asks(run, given, monkeypatch, options, asked):
+def test_what_pairs_take_longer_for_is_measured_only_where_somebody_asks(run, project, given, monkeypatch):
     """And where no pair has them, that is said."""
+    asked = {1: "compile_time", 2: "warm_start", 3: "energy", 4: "cpu_time"}
+    marks = {size: f"pytest.mark.fwbench_fail('{metric}:25%')" for size, metric in asked.items()}
+    project.makepyfile(test_suite=benchmarks("mlp", "torch", sizes=asked, marks=marks))
     made = []
     monkeypatch.setattr("fwbench.gates.duet.Pairs", lambda *sides, **options: made.append(options) or given)
     monkeypatch.setattr("fwbench.gates.duet.counter", lambda device: Absent("no RAPL"))
-    result = ended(run({}, *options), 0)
+    result = ended(run({}), 0)
     (pairs,) = made
-    kinds = ("cold", "warm", "metered")
-    sizes = {kind: sorted(workload.batch_size for workload in pairs[kind]) for kind in kinds}
-    assert sizes == {kind: [1, 2, 3] if kind in asked.values() else [] for kind in kinds}
+    sizes = [[workload.batch_size for workload in pairs[kind]] for kind in ("cold", "warm", "metered")]
+    assert sizes == [[1], [2], [3]]
     (judged,) = given.asked
     for metric in ("compile_time", "warm_start", "energy"):
-        assert {(metric, 0.25) in limits for limits in judged.values()} == {metric in asked}
-        told = [line for line in result.outlines if line.startswith(f"{metric} was not compared")]
-        assert len(told) == (metric in asked)
-        assert all(line.endswith("no RAPL") == (metric == "energy") for line in told)
+        assert [size for size, limits in judged.items() if (metric, 0.25) in limits] == [
+            size for size in asked if asked[size] == metric
+        ]
+        (told,) = (line for line in result.outlines if line.startswith(f"{metric} was not compared"))
+        assert told.endswith("no RAPL") == (metric == "energy")
 
 
 def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_played(run, project, given, monkeypatch):
@@ -209,21 +202,14 @@ def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_play
     assert (benchmark["params"]["batch_size"], benchmark["extra_info"]["unfit"]) == (1, [3])
 
 
-@pytest.mark.parametrize(
-    ("options", "asked"),
-    [
-        ([], {"fit_batch": False}),
-        (["--fwbench-set=fit_batch=true"], {"fit_batch": True}),
-    ],
-)
-def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
+def test_the_options_reach_pairs_and_workers(run, monkeypatch):
     made = []
     for kind in (Pairs, Workers):
         begin = kind.__init__
         monkeypatch.setattr(
             kind, "__init__", lambda self, *of, begin=begin, **how: made.append(how) or begin(self, *of, **how)
         )
-    run({2: "new"}, *options)
+    run({2: "new"}, "--fwbench-set=fit_batch=true")
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("facts")
@@ -232,7 +218,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     assert [workers.pop(name) for name in ("patience", "compiled", "keep")] == [0.0, None, False]
     assert callable(workers.pop("lowers"))
     assert callable(workers.pop("stays"))
-    assert [workers, pairs] == [asked, asked]
+    assert workers == pairs == {"fit_batch": True}
 
 
 def notes(result):
