@@ -56,18 +56,19 @@ STATEMENTS = [
     ("os.environ['OMP_NUM_THREADS'] = '1'", "OMP_NUM_THREADS", "1"),
     ("os.environ.pop('OMP_NUM_THREADS')", "OMP_NUM_THREADS", None),
     ("os.nice(3)", "niceness", os.nice(0) + 3),
-    ("__import__('torch').set_flush_denormal(True)", "denormal numbers", "flushed to zero"),
 ]
 # A process on the only CPU can have no fewer.
 if len(HERE.cpus) > 1:
     STATEMENTS.append((f"os.sched_setaffinity(0, [{LAST}])", "cpus", [LAST]))
+PLACED = [(place, *each) for place in ("constructor", "call") for each in STATEMENTS]
+# Once, as it takes seconds to import PyTorch.
+PLACED.append(("call", "__import__('torch').set_flush_denormal(True)", "denormal numbers", "flushed to zero"))
 
 
-@pytest.mark.parametrize("place", ["constructor", "call"])
-def test_what_surrounds_a_process_is_read_after_its_last_call(mine, monkeypatch, fault, place):
+def test_what_surrounds_a_process_is_read_after_its_last_call(mine, monkeypatch, fault):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     networks = ["net:Net"]
-    for number, (statement, _, _) in enumerate(STATEMENTS):
+    for number, (place, statement, _, _) in enumerate(PLACED):
         networks.append(f"net{number}:Net")
         if place == "call":
             mine.edits(statement, more="import os")
@@ -77,7 +78,7 @@ def test_what_surrounds_a_process_is_read_after_its_last_call(mine, monkeypatch,
     mine.edits()
     unchanged, *changed = measure(mine.path, *networks, threads=2)
     assert not {CHANGED, "caution"} & unchanged.settings.keys()
-    for found, (statement, name, value) in zip(changed, STATEMENTS, strict=True):
+    for found, (place, statement, name, value) in zip(changed, PLACED, strict=True):
         assert (found.settings[name], found.settings[CHANGED]) == (value, [name])
         said = found.settings["caution"]
         assert name in said
