@@ -546,28 +546,35 @@ def test_a_folder_whose_name_is_not_utf_8(noops, fault):
 # A duet's journal, in real runs of pytest over pairs that are played by nobody
 
 
+# What becomes of a line of a pair.
+DAMAGES = {
+    "a line is cut off in the middle": lambda line: b'{"stage": "screening"',
+    "a byte is not UTF-8": lambda line: line.replace(b"stage", b"st\xffge", 1),
+    "a difference is no number": lambda line: line.replace(b"0.001", b"NaN"),
+}
+
+
 @pytest.mark.parametrize(
-    ("third", "again", "tried"),
+    ("damages", "again"),
     [
-        (lambda line: b'{"stage": "screening"', 0, "a line is cut off in the middle"),
-        (lambda line: line.replace(b"stage", b"st\xffge", 1), 0, "a byte is not UTF-8"),
-        (lambda line: line.replace(b"0.001", b"NaN"), 0, "a difference is no number"),
-        (None, 4, "every pair is there twice"),
-        (lambda line: b"[1]", 1, "a line is of another kind, and a pair is doubled"),
+        (DAMAGES, 0),
+        ({"a line is of another kind, and a pair is doubled": lambda line: b"[1]"}, 1),
+        ({}, 4),
     ],
+    ids=["damaged", "another kind", "twice"],
 )
-def test_a_duet_goes_on_with_the_pairs_that_are_whole_and_each_once(project, playing, third, again, tried, fault):
+def test_a_duet_goes_on_with_the_pairs_that_are_whole_and_each_once(project, playing, damages, again, fault):
     in_duet(project)
     (path,) = (project.path / ".benchmarks" / "journal").glob("*.jsonl")
     lines = path.read_bytes().splitlines()
-    if third:
-        lines[2] = third(lines[2])
-    taken = 3 if third else 4
+    for number, damage in enumerate(damages.values(), 2):
+        lines[number] = damage(lines[number])
+    taken = 4 - len(damages)
     path.write_bytes(b"\n".join([*lines, *lines[len(lines) - again :], b""]))
     playing.last = None
     result = in_duet(project, "--fwbench-resume", "--benchmark-json=x.json")
     assert result.ret == 0
-    result.stdout.fnmatch_lines([f"fwbench: {taken} pairs taken from .benchmarks/journal/*"])
+    result.stdout.fnmatch_lines([f"fwbench: {taken} pair* taken from .benchmarks/journal/*"])
     # The duet needs nine.
     assert playing.played == 4 + 9 - taken
     screened = [
@@ -575,6 +582,7 @@ def test_a_duet_goes_on_with_the_pairs_that_are_whole_and_each_once(project, pla
         for benchmark in json.loads((project.path / "x.json").read_text())["benchmarks"]
     ]
     assert list(map(len, screened)) == [3, 3, 3]
-    said = [line for line in result.outlines if line.startswith("fwbench: left out: line 3")]
-    assert len(said) == (taken == 3)
-    fault(JOURNAL, f"in a duet's journal {tried}; then --fwbench-resume", *said)
+    said = [line for line in result.outlines if line.startswith("fwbench: left out: line ")]
+    assert [line.split(":")[2] for line in said] == [f" line {number}" for number in range(3, 3 + len(damages))]
+    for tried, line in zip(damages or ["every pair is there twice"], said or [""], strict=True):
+        fault(JOURNAL, f"in a duet's journal {tried}; then --fwbench-resume", line)
