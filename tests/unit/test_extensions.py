@@ -22,25 +22,22 @@ TESTS = Path(__file__).parents[1]
 # The tests that prove the suite's own networks; they need the extension that proves, and TensorFlow's.
 PROVING = ("correctness", "proving")
 PROVEN = ("fwbench.ext.proofs.", "fwbench.ext.tensorflow.")
-HELP = """
+KNOWN = """
 import json
 from fwbench.commands.cli import commands
 from fwbench.commands.report import _writers
-print(json.dumps([sorted(commands()), sorted(_writers())]))
-"""
-STAMP = """
-import json
 from fwbench.models import CATALOG
 from fwbench.models.store import stamp
-print(json.dumps(stamp(CATALOG["mlp"], "jax", None)))
-"""
-LANES = """
-import json
 from fwbench.record.lanes import LANES, networks
-print(json.dumps([[name for name, lane in LANES.items() if lane.package == "fwbench"], networks("mlp", own=True)]))
+lanes = [name for name, lane in LANES.items() if lane.package == "fwbench"]
+proof = stamp(CATALOG["mlp"], "jax", None)
+print(json.dumps([sorted(commands()), sorted(_writers()), lanes, networks("mlp", own=True), proof]))
 """
-PROOF = """
+TESTS_OF_ITS_USER = """
 import fwbench
+
+def test_sum(benchmark):
+    assert benchmark(sum, [1, 2]) == 3
 
 @fwbench.proof("mlp")
 def test_proof(fwbench_prove):
@@ -93,14 +90,16 @@ def core(tmp_path_factory):
     return run
 
 
-def test_it_has_its_own_commands_and_formats(core):
-    commands, formats = json.loads(core("-c", HELP))
+def test_it_has_its_own_commands_formats_and_lanes_and_knows_the_proofs_that_ship(core):
+    commands, formats, lanes, networks, proof = json.loads(core("-c", KNOWN))
     assert commands == ["compare", "doctor", "list", "measure", "report", "selftest"]
     assert formats == ["csv", "html", "markdown"]
+    assert (lanes, networks) == ([*OWN], {})
+    assert proof == stamp(CATALOG["mlp"], "jax", None)
+    assert proof["state"] != "missing"
 
 
-def test_it_has_lanes_of_its_own_and_a_study_in_those(core, tmp_path):
-    assert json.loads(core("-c", LANES)) == [[*OWN], {}]
+def test_its_study_is_in_its_own_lanes(core, tmp_path):
     (tmp_path / "test_study.py").write_text("from fwbench.suite.benchmarks.test_training import test_fit\n")
     options = ("--collect-only", "-q", "--fwbench-study=simple-cnn")
     told = core("-m", "pytest", *ALONE, *options, cwd=tmp_path)
@@ -113,16 +112,8 @@ def test_it_reports_in_the_formats_that_it_has(core, tmp_path):
     assert "torch" in (tmp_path / "report" / "tables.md").read_text()
 
 
-def test_it_measures_a_plain_test(core, tmp_path):
-    (tmp_path / "test_plain.py").write_text("def test_sum(benchmark):\n    assert benchmark(sum, [1, 2]) == 3\n")
-    core("-m", "pytest", *ALONE, "-q", "--benchmark-only", "--benchmark-json=run.json", cwd=tmp_path)
+def test_it_measures_a_plain_test_and_makes_no_proof(core, tmp_path):
+    (tmp_path / "test_own.py").write_text(TESTS_OF_ITS_USER)
+    told = core("-m", "pytest", *ALONE, "-q", "-k", "sum or jax", "--benchmark-json=run.json", cwd=tmp_path, code=1)
     assert [one["name"] for one in json.loads((tmp_path / "run.json").read_text())["benchmarks"]] == ["test_sum"]
-
-
-def test_it_knows_the_proofs_that_ship_and_makes_none(core, tmp_path):
-    known = stamp(CATALOG["mlp"], "jax", None)
-    assert known["state"] != "missing"
-    assert json.loads(core("-c", STAMP)) == known
-    (tmp_path / "test_proof.py").write_text(PROOF)
-    told = core("-m", "pytest", *ALONE, "-q", "-k", "jax", cwd=tmp_path, code=1)
     assert "needs fwbench's extension `proofs`" in told
