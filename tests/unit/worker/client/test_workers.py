@@ -6,8 +6,6 @@ import dataclasses
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import textwrap
 import types
@@ -138,30 +136,6 @@ def test_a_record_is_returned_at_once_and_its_worker_awaited_before_the_next_job
     ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_killed_worker_costs_its_own_workload_alone(workers, endless, protocol, number):
-    def kill(stage):
-        if stage == "latency":
-            (pid,) = grandchildren(os.getpid())
-            os.kill(pid, number)
-
-    measurement = workers.measure(FIXED, endless, kill)
-    assert measurement.failure.kind == "crashed"
-    assert measurement.failure.stage == "latency"
-    assert number.name in measurement.failure.message
-    assert workers.measure(EMPTY, protocol, ignore).failure is None
-
-
-def test_a_worker_that_does_not_come_back_is_killed_at_the_deadline(workers, endless, protocol):
-    pids = []
-    late = dataclasses.replace(endless, deadline=0.5)
-    measurement = workers.measure(FIXED, late, lambda stage: pids.extend(grandchildren(os.getpid())))
-    assert (measurement.failure.kind, measurement.failure.stage) == ("timed_out", "latency")
-    assert "0.5 s" in measurement.failure.message
-    assert gone(pids)
-    assert workers.measure(EMPTY, protocol, ignore).failure is None
-
-
 def test_an_interrupted_client_leaves_no_worker(workers, endless):
     pids = []
 
@@ -173,24 +147,6 @@ def test_an_interrupted_client_leaves_no_worker(workers, endless):
     with pytest.raises(KeyboardInterrupt):
         workers.measure(FIXED, endless, interrupt)
     assert gone(pids)
-
-
-FOR_EVER = """
-protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
-workload = Workload("noop", "noop", mode="fixed")
-workers = Workers(machine(), "cpu", {}, Project(Path(), ()))
-workers.measure(workload, protocol, lambda stage: print(stage, flush=True))
-"""
-
-
-def test_a_killed_client_leaves_no_worker():
-    client = subprocess.Popen([sys.executable, "-c", f"{BEGIN}{FOR_EVER}"], stdout=subprocess.PIPE, text=True)
-    while client.stdout.readline() != "latency\n":
-        pass
-    (pid,) = grandchildren(client.pid)
-    client.kill()
-    client.communicate()
-    assert gone([pid])
 
 
 def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_words(protocol, tmp_path):
