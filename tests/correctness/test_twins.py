@@ -271,6 +271,10 @@ def test_a_function_without_weights_has_an_output_alone(twins):
         prove(twins(torch, wrong, inputs=inputs, axes={"length": (5, 7)}))
 
 
+LINEAR = (
+    "from torch import nn\n\n\ndef Net():\n    return nn.Linear(3, 5)\n",
+    "from flax import nnx\n\n\ndef Net(rngs):\n    return nnx.Linear(3, 5, rngs=rngs)\n",
+)
 ALONE = "\n\ndef own(y):\n    return (y**2).mean()\n"
 BESIDE = "\n\ndef own(y, t):\n    return ((y - 2 * t) ** 2).mean()\n"
 
@@ -281,12 +285,13 @@ BESIDE = "\n\ndef own(y, t):\n    return ((y - 2 * t) ** 2).mean()\n"
     ids=["mse", "own", "own with targets"],
 )
 def test_losses_of_every_kind(twins, loss, function, fields):
-    prove(twins(TORCH + function, FLAX + function, loss, **fields))
+    prove(twins(*(source + function for source in LINEAR), loss, inputs=fwbench.normal(3), **fields))
 
 
 def test_another_loss_is_caught(twins):
+    torch, flax = LINEAR
     with pytest.raises(NotTheSame, match=r"difference in loss is \d"):
-        prove(twins(TORCH + ALONE, FLAX + ALONE.replace("mean", "sum"), "own"))
+        prove(twins(torch + ALONE, flax + ALONE.replace("mean", "sum"), "own", inputs=fwbench.normal(3)))
 
 
 def test_a_tolerance_is_of_its_quantity_alone(twins):
