@@ -30,9 +30,10 @@ CHOSEN := $(foreach lane,$(LANES),$(if $(filter $(lane) $(lane)-%,$(subst $(comm
 bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
 
-# Four runs, so that no process grows beyond 3 GiB, as frameworks, lanes' runtimes and compiled programs add up.
+# Four runs, so that no process grows beyond 3 GiB, as frameworks, lanes' runtimes and compiled programs add up. The
+# first has three processes on two cores: its tests wait for deadlines and other processes for a sixth of their time.
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
-	$(RUN) pytest tests/strangers tests/unit tests/ext engines --ignore=tests/ext/tensorflow -n 2 --dist worksteal $(ARGS)
+	$(RUN) pytest tests/strangers tests/unit tests/ext engines --ignore=tests/ext/tensorflow -n 3 --dist worksteal $(ARGS)
 	$(RUN) pytest lanes -n 2 $(ARGS)
 	$(RUN) pytest tests/training tests/ext/tensorflow -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
