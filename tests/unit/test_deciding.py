@@ -288,13 +288,6 @@ def test_lanes_that_share_no_seed_take_no_turns():
     assert contest.workload.seed == 1
 
 
-def test_a_round_in_which_a_process_was_stopped_does_not_count():
-    (contest,) = of([1])
-    for held in (True, False):
-        contest.add(Round(1.0, calls(torch=(0.02,), jax=(0.01,)), 0.0, 10.0, held=held))
-    assert (contest.played, contest.disturbed) == (1, 1)
-
-
 def test_a_round_beside_other_load_does_not_count():
     found, played = of([1]), Played({1: 2.0})
     played.load = [0.3, 0.09, 0.11]
@@ -303,26 +296,23 @@ def test_a_round_beside_other_load_does_not_count():
 
 
 @pytest.mark.parametrize(
-    ("device", "load", "waited", "counts"),
+    ("device", "met", "counts"),
     [
+        ("cpu", {"load": 0.0}, True),
+        ("cpu", {"load": 0.0, "held": True}, False),
+        ("cpu", {"load": 1.1 / 64}, False),
+        ("gpu", {"load": 0.0, "disturbed": "a neighbour"}, False),
         # One busy CPU of 64; seven of them, which leave 57 free; the same where nobody tells who waited.
-        ("gpu", 1.1 / 64, None, True),
-        ("gpu", 0.11, 0.001, True),
-        ("gpu", 0.11, None, False),
-        ("gpu", 0.11, 0.05, False),
-        ("cpu", 1.1 / 64, None, False),
+        ("gpu", {"load": 1.1 / 64}, True),
+        ("gpu", {"load": 0.11, "waited": 0.001}, True),
+        ("gpu", {"load": 0.11}, False),
+        ("gpu", {"load": 0.11, "waited": 0.05}, False),
     ],
 )
-def test_on_a_gpu_a_round_counts_if_its_processes_found_a_free_cpu(device, load, waited, counts):
+def test_a_round_counts_that_nothing_disturbed_and_on_a_gpu_one_that_found_a_free_cpu(device, met, counts):
     (contest,) = contests([measured(lane, device=device) for lane in ("torch", "jax")], cpus=64)
-    contest.add(Round(1.0, calls(torch=(0.02,), jax=(0.01,)), load, 10.0, waited=waited))
+    assert bool(contest.add(Round(1.0, calls(torch=(0.02,), jax=(0.01,)), seconds=10.0, **met))) is counts
     assert (contest.played, contest.disturbed) == ((1, 0) if counts else (0, 1))
-
-
-def test_a_round_beside_somebody_on_the_gpu_does_not_count():
-    (contest,) = of([1])
-    assert not contest.add(Round(1.0, calls(torch=(0.02,), jax=(0.01,)), 0.0, 10.0, disturbed="a neighbour"))
-    assert (contest.played, contest.disturbed) == (0, 1)
 
 
 def test_lanes_that_cannot_take_turns_do_not_keep_the_others_from_it():
@@ -452,13 +442,7 @@ def test_rounds_at_another_pace_count_until_two_at_the_usual_one_give_an_interva
 
 
 @pytest.mark.parametrize(
-    ("paces", "first"),
-    [
-        ((0.5, 0.8), True),
-        ((0.5, 0.5), False),
-        ((0.8, 0.8), False),
-        ((0.5, 0.8, 0.8), False),
-    ],
+    ("paces", "first"), [((0.5, 0.8), True), ((0.5, 0.5), False), ((0.8, 0.8), False), ((0.5, 0.8, 0.8), False)]
 )
 def test_a_round_at_an_unusual_pace_is_replaced_before_others_play(monkeypatch, paces, first):
     found = of([1, 2])
@@ -523,20 +507,11 @@ def test_turns_count_at_the_usual_pace(tmp_path, slow, known, turns, latencies, 
         assert {round(value, 6) for value in values["latency"]} == latencies
 
 
-@pytest.mark.parametrize(
-    ("paces", "usual"),
-    [([], 0.0), ([0.8], 0.8), ([0.8, 0.54, 0.8, 0.8, 0.8], 0.8), ([0.8, 0.54, 0.8, 0.55, 0.8], 0.55)],
-)
-def test_the_usual_pace_is_that_of_the_fastest_quarter(paces, usual):
-    assert usual_pace(paces) == usual
-
-
-@pytest.mark.parametrize(
-    ("pace", "usual", "counts"),
-    [(0.63, 0.54, True), (0.7, 0.54, False), (0.3, 0.54, False), (0.0, 0.54, True), (0.8, 0.0, True)],
-)
-def test_a_round_counts_at_the_usual_pace_and_where_none_is_known(pace, usual, counts):
-    assert as_usual(pace, usual) is counts
+def test_the_usual_pace_is_that_of_the_fastest_quarter_and_rounds_of_unknown_pace_are_at_it():
+    series = [], [0.8], [0.8, 0.54, 0.8, 0.8], [0.8, 0.54, 0.8, 0.8, 0.8], [0.8, 0.54, 0.8, 0.55, 0.8]
+    assert [*map(usual_pace, series)] == [0.0, 0.8, 0.54, 0.8, 0.55]
+    assert [as_usual(pace, 0.54) for pace in (0.63, 0.7, 0.3, 0.0)] == [True, False, False, True]
+    assert as_usual(0.8, 0.0)
 
 
 @pytest.mark.parametrize("slow", [0.0, 1 / 7])
@@ -614,18 +589,10 @@ def test_a_program_with_two_speeds_says_nothing_of_the_others():
     assert pooled_scatter([*quiet, wild], 0.1).deviation < 0.021
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
-        (0.01, 0.2, "faster"),
-        (-0.3, -0.01, "faster"),
-        (-0.04, 0.04, "equal"),
-        (-0.02, 0.09, "near"),
-        (-0.11, 0.01, "undecided"),
-    ],
-)
-def test_an_interval_has_one_of_four_answers(low, high, verdict):
-    assert ratio_verdict(low, high) == verdict
+def test_an_interval_has_one_of_four_answers():
+    ends = (0.01, 0.2), (-0.3, -0.01), (-0.04, 0.04), (-0.02, 0.09), (-0.11, 0.01)
+    verdicts = ["faster", "faster", "equal", "near", "undecided"]
+    assert [ratio_verdict(*each) for each in ends] == verdicts
 
 
 TEST = """
@@ -738,24 +705,23 @@ def test_turns_have_a_third_of_the_minutes_however_long_measuring_took(measured,
     assert turning.seconds_left(1000.0, 6.0) == pytest.approx(ends - measured)
 
 
+BOTH = [Workload(lane, "mlp") for lane in ("torch", "jax")]
+
+
 @pytest.mark.parametrize(
     ("workloads", "change", "follow"),
     [
-        ([("torch", "mlp"), ("jax", "mlp")], {}, True),
-        ([("torch", "mlp"), ("jax", "cnn")], {}, False),
-        ([("torch", "mlp", "fit"), ("jax", "mlp", "fit")], {}, False),
-        ([("torch", "mlp"), ("torch", "mlp")], {}, False),
-        ([("torch", "mlp"), ("jax", "mlp")], {"minutes": 0.0}, False),
-        (
-            [("torch", "mlp"), ("jax", "mlp")],
-            {"protocol": dataclasses.replace(PROFILES["quick"], programs=True)},
-            False,
-        ),
+        (BOTH, {}, True),
+        ([BOTH[0], Workload("jax", "cnn")], {}, False),
+        ([dataclasses.replace(each, mode="fit") for each in BOTH], {}, False),
+        ([BOTH[0]] * 2, {}, False),
+        (BOTH, {"minutes": 0.0}, False),
+        (BOTH, {"protocol": dataclasses.replace(PROFILES["quick"], programs=True)}, False),
     ],
 )
 def test_turns_are_announced_where_there_can_be_some(workloads, change, follow):
     asked = SimpleNamespace(**{"minutes": 6.0, "protocol": PROFILES["quick"], **change})
-    assert turning.may_follow(asked, [Workload(*workload) for workload in workloads]) is follow
+    assert turning.may_follow(asked, workloads) is follow
 
 
 def test_what_was_played_is_kept_when_the_run_is_ended_within_a_batch_of_rounds(suite, monkeypatch):

@@ -329,19 +329,15 @@ def test_confirmed_suspects_leave_their_share_to_the_rest():
 
 
 def test_scattered_pairs_are_screened_with_one_more():
-    assert screening_pairs([]) == 3
-    assert screening_pairs([0.0, 0.001, -0.001]) == 3
-    assert screening_pairs([0.0, 0.1, -0.1]) == 4
-    assert screening_pairs([0.0, 0.1, -0.1, 0.0]) == 4
+    series = [], [0.0, 0.001, -0.001], [0.0, 0.1, -0.1], [0.0, 0.1, -0.1, 0.0]
+    assert [*map(screening_pairs, series)] == [3, 3, 4, 4]
 
 
 def test_the_estimate_is_the_median_of_all_pairwise_means():
     # 1, 2 and 9 have the means 1, 1.5, 2, 5, 5.5 and 9.
     assert estimate([1.0, 9.0, 2.0]) == 3.5
     assert estimate([4.0]) == 4.0
-
-
-def test_the_estimate_withstands_a_storm():
+    # A storm in one of them does not move it.
     assert estimate([0.0, 0.001, -0.001, 0.002, 5.0]) < 0.01
 
 

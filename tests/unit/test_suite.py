@@ -110,15 +110,12 @@ def test_lanes_of_other_ways_to_compile_are_measured_only_when_asked_for(on_a_gp
     assert {row[0] for row in asked} == extra
 
 
-def test_a_study_has_its_modes_alone(chosen):
+def test_a_study_has_its_modes_alone_corrected_first_and_the_published_comparison_under_its_label(chosen):
     selection = chosen("--fwbench-study=mnist-mlp")
     assert selection.workloads("inference", CATALOG) == selection.workloads("train_step", CATALOG) == []
+    workloads = selection.workloads("fit", CATALOG)
     # Two frameworks with Adam and JAX with SGD, three batch sizes, three seeds.
-    assert len(selection.workloads("fit", CATALOG)) == 3 * 3 * 3
-
-
-def test_corrected_first_and_the_published_comparison_under_its_label(chosen):
-    workloads = chosen("--fwbench-study=mnist-mlp").workloads("fit", CATALOG)
+    assert len(workloads) == 3 * 3 * 3
     labels = [workload.variant for workload in workloads]
     assert labels == sorted(labels)
     assert {(w.lane, w.optimizer) for w in workloads if not w.variant} == {("torch", "adam"), ("jax", "adam")}
