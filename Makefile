@@ -32,9 +32,10 @@ bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 
 # Four runs, so that no process grows beyond 3 GiB, as frameworks, lanes' runtimes and compiled programs add up. The
 # first has three processes on two cores: its tests wait for deadlines and other processes for a sixth of their time.
+# The lanes' few fast tests are over before two processes have started.
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/strangers tests/unit tests/ext engines --ignore=tests/ext/tensorflow -n 3 --dist worksteal $(ARGS)
-	$(RUN) pytest lanes -n 2 $(ARGS)
+	$(RUN) pytest lanes $(if $(findstring slow,$(ARGS)),-n 2) $(ARGS)
 	$(RUN) pytest tests/training tests/ext/tensorflow -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 
