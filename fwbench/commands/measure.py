@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import functools
 import json
 import os
 import sys
@@ -29,7 +28,6 @@ from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import RANK, command, environment
 from fwbench.worker.client.workers import Workers
-from fwbench.worker.memory import watched
 from fwbench.worker.ranks.client import Launched
 from fwbench.worker.ranks.star import DEADLINE, JOB, Place, RankError, place
 
@@ -103,7 +101,7 @@ def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any
     variables[JOB] = json.dumps({**job, "facts": None, "lane": lane.to_json(), "joining": DEADLINE, "threads": True})
     limit = job["protocol"]["deadline"]
     launched = Launched(command(sys.executable, RANK), variables, here.rank)
-    return watched(functools.partial(launched.measure, workload, limit, tell))
+    return launched.measure(workload, limit, tell)
 
 
 def stated(texts: Sequence[str], size: int) -> Workload:

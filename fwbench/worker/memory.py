@@ -2,12 +2,11 @@
 
 import dataclasses
 import signal
-from collections.abc import Callable
 
 from fwbench import units
 from fwbench.machine import oom
 from fwbench.machine.oom import Kills
-from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.measurement import Failure
 
 # Written to standard error by C++ and by the compiler below XLA, where no exception can end the process.
 _LAST_WORDS = ("std::bad_alloc", "LLVM ERROR: out of memory")
@@ -19,15 +18,6 @@ def told(said: str, asked: int | None) -> str:
     """One sentence for a lack of memory: what the exception said, and how many bytes were asked for, if known."""
     wanted = "" if asked is None else f" when {units.size(asked)} were asked for"
     return f"memory ran out{wanted} ({said})"
-
-
-def watched(measure: Callable[[], Measurement]) -> Measurement:
-    """Measure; if the process was killed, the failure states whether the kernel's counter of kills has moved."""
-    before = oom.kills()
-    measurement = measure()
-    if measurement.failure is None:
-        return measurement
-    return dataclasses.replace(measurement, failure=explained(measurement.failure, before))
 
 
 def explained(failure: Failure, before: Kills | None) -> Failure:

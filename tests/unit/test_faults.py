@@ -901,11 +901,12 @@ def test_where_no_batch_fits_all_that_were_tried_are_named(greedy):
 
 @pytest.mark.parametrize(("rises", "kind"), [(1, "out_of_memory"), (0, "crashed")])
 def test_the_kernel_says_whether_it_killed_a_worker_for_lack_of_memory(harness, monkeypatch, rises, kind):
-    counts = iter([3, 3 + rises])
-    monkeypatch.setattr(oom, "kills", lambda: Kills(next(counts), "memory.events"))
+    counts = [3]
+    monkeypatch.setattr(oom, "kills", lambda: Kills(counts[-1], "memory.events"))
 
     def kill(stage):
         if stage == "latency":
+            counts.append(3 + rises)
             os.kill(harness.worker, signal.SIGKILL)
 
     endless = dataclasses.replace(PROTOCOL, min_rounds=10**9)

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fwbench.machine import oom
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.worker.client.channel import Channel, GarbledError
+from fwbench.worker.memory import explained
 
 
 class Conversation:
@@ -28,6 +30,7 @@ class Conversation:
         self._who = who
         self._tell = tell
         self._start = start
+        self._kills = oom.kills()
         self.stage: str | None = None
         self.asked = time.monotonic()
         self.started: float | None = None
@@ -47,10 +50,10 @@ class Conversation:
                 return self.late(limit)
             except GarbledError as error:
                 sentence = f"what {self._who} sent is no message: {error}; it was killed"
-                return Failure("crashed", sentence, self.stage, self.said())
+                return explained(Failure("crashed", sentence, self.stage, self.said()), self._kills)
             if message is None:
                 self.code = self._channel.wait()
-                return ended(self._channel, self._who, self.stage, self.said())
+                return explained(ended(self._channel, self._who, self.stage, self.said()), self._kills)
             if "stage" not in message:
                 return message
             self.stage = message["stage"]
@@ -70,7 +73,7 @@ class Conversation:
     def died(self, code: int, who: str = "") -> Failure:
         """Describe a process that has ended with this exit code before it had a result; sentences name it `who`."""
         self.code = code
-        return crashed(code, self.stage, self.said(), who or self._who)
+        return explained(crashed(code, self.stage, self.said(), who or self._who), self._kills)
 
     def timed(self, measurement: Measurement, waited: float = 0.0) -> Measurement:
         """The measurement that has arrived, with the seconds that the process boundary took, `waited` included."""

@@ -61,6 +61,7 @@ class Server:
         except (OSError, UserError):
             self._remove()
             raise
+        self._starting = Conversation(self.channel, "it")
         self._python = python
         self._ready: dict[str, Any] | None = None
         # The last job's worker, and whether it still runs although its record has arrived.
@@ -115,7 +116,7 @@ class Server:
     def ready(self) -> dict[str, Any] | Failure:
         """Wait until the server can take a job; return its first message, or the reason if it cannot."""
         if self._ready is None:
-            answer = Conversation(self.channel, "it").receive(time.monotonic() + START_DEADLINE, START_DEADLINE)
+            answer = self._starting.receive(time.monotonic() + START_DEADLINE, START_DEADLINE)
             if isinstance(answer, Failure):
                 return answer
             if "failure" in answer:

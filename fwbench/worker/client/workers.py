@@ -34,7 +34,6 @@ from fwbench.worker.client.ladder import Ladder
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import Server
 from fwbench.worker.client.starting import LAUNCHER, RANK, allocated, command, environment
-from fwbench.worker.memory import watched
 from fwbench.worker.ranks.client import Launched
 from fwbench.worker.ranks.star import COORDINATOR, DEADLINE, JOB, KEY, free_port
 
@@ -177,7 +176,7 @@ class Workers:
         tell(f"again with {stated(flags)}")
         variables = added(self._variables(lane, workload.devices), flags)
         with contextlib.closing(Server(self._python(lane), lane, self._machine.cpus, variables)) as server:
-            measurement = watched(functools.partial(server.measure, job, workload, tell))
+            measurement = server.measure(job, workload, tell)
         return dataclasses.replace(measurement, settings={**measurement.settings, FALLBACK: stated(flags)})
 
     def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
@@ -188,7 +187,7 @@ class Workers:
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
         measure = self._loaded if self._loads(lane, workload, job["protocol"]) else self._served
-        return watched(functools.partial(measure, lane, job, workload, tell, waited))
+        return measure(lane, job, workload, tell, waited)
 
     def _loads(self, lane: Lane, workload: Workload, protocol: Mapping[str, Any]) -> bool:
         """True if one process compiles a workload's program for the process that measures it."""
@@ -347,7 +346,7 @@ class Workers:
             failure = Failure("crashed", f"the ranks cannot be started with {python} ({error})")
             return Measurement(workload, failure=failure)
         limit = job["protocol"]["deadline"] + job["patience"]
-        return watched(functools.partial(launched.measure, workload, limit, tell))
+        return launched.measure(workload, limit, tell)
 
     def _cpus(self, devices: int) -> tuple[int, ...]:
         """The CPUs of ranks: on several GPUs those near any of them."""

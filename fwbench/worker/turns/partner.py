@@ -10,7 +10,7 @@ from typing import Any
 
 from fwbench.compare.pair import Fault
 from fwbench.errors import UserError
-from fwbench.machine import Machine, oom
+from fwbench.machine import Machine
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure
 from fwbench.worker import protocol
@@ -19,7 +19,6 @@ from fwbench.worker.client.fallback import Flags, added, compilers_fault
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import Server
 from fwbench.worker.client.starting import PACKAGE, environment
-from fwbench.worker.memory import explained
 from fwbench.worker.turns.sides import Side
 
 
@@ -75,7 +74,6 @@ class Partner:
         self._own = Scratch() if seat.cold else None
         self._caches = lane.cached(self._own.path if self._own else side.caches)
         variables |= {**({} if seat.cold and not seat.warm else lane.sharing), **self._caches}
-        self._kills = oom.kills()
         # Raised when the partner is first asked, so that it does not matter which side was started first.
         self._unstarted: SideError | None = None
         python = side.interpreter(lane.framework)
@@ -95,7 +93,7 @@ class Partner:
             raise self._unstarted
         if (self.side.package / Path(protocol.__file__).relative_to(PACKAGE)).is_file():
             if isinstance(answer := self._server.ready(), Failure):
-                raise SideError(self.side, explained(answer, self._kills))
+                raise SideError(self.side, answer)
             if answer["protocol"] == protocol.VERSION:
                 return
         sentence = (
@@ -122,7 +120,7 @@ class Partner:
         """
         message = self._conversation.receive(time.monotonic() + self._deadline, self._deadline)
         if isinstance(message, Failure):
-            raise SideError(self.side, explained(message, self._kills))
+            raise SideError(self.side, message)
         if answer in message:
             return message
         if "failure" in message:
@@ -130,7 +128,7 @@ class Partner:
             raise SideError(self.side, replace(told, stage=self._conversation.stage), message["lacking"])
         if "stray" in message:
             raise self._stray(*message["stray"])
-        raise SideError(self.side, explained(self._conversation.died(message["exited"]), self._kills))
+        raise SideError(self.side, self._conversation.died(message["exited"]))
 
     def _stray(self, name: str, file: str) -> SideError:
         """The error for a module of this name that comes from this file, which is none of the side's."""
@@ -165,7 +163,6 @@ class Measured(Partner):
         self.seat, self.side = seat, seat.side
         self._deadline = deadline
         self._own = None
-        self._kills = oom.kills()
         self._unstarted = None
         self._server = server
         channel = server.hand_over()
