@@ -94,13 +94,13 @@ def lanes(model: str) -> list[str]:
 def sketches(lane: str, name: str, mode: str, batch: int, precision: str, seeds=SEEDS, **fields) -> list:
     """What a lane's program computes from the weights of each seed, as measurements that hold nothing else."""
     from fwbench import frameworks
+    from fwbench.meters.sketching import of_inference, of_training
     from fwbench.models import CATALOG
     from fwbench.models.project import complete
     from fwbench.models.weights import canonical
     from fwbench.record.lanes import LANES
     from fwbench.record.measurement import Measurement
     from fwbench.record.workload import Workload
-    from tests.sketching import of_inference, of_training
 
     model = complete(CATALOG[name])
     axes = (("image_size", SIZES[name]),) if name in SIZES else ()

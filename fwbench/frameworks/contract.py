@@ -76,9 +76,6 @@ class Program(ABC):
     ranks: Ranks | None = None
     # The reason why nothing tells the memory of the device.
     no_allocator = "the program runs on the CPU, which has no such allocator"
-    # True if the first step after `restart` needs as much memory as later steps. The worker may then measure that
-    # step's memory.
-    restarts_in_place = False
 
     def agree(self, value: float) -> float:
         """Return the first rank's value in all ranks; in a program of one process, the value itself.

@@ -3,18 +3,18 @@
     restart; three steps: metrics, moments, state, updates;     restart with moved weights; three steps: the same
 
 An update is the change that the steps made to an array that does not begin at zero. As in `sketching`, the second run
-shows how far rounding can change a correct program's results, and the caller makes its last step.
+shows how far rounding can change a correct program's results.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.own_steps import FIRST, SECOND, Stepping, role_of
-from fwbench.meters.sketching import Folded, fold, moved_weights, sketches_of, subtracted
+from fwbench.meters.sketching import Folded, fold, moved_weights, sketches_of
 from fwbench.models.weights import Weights
 
 _STEPS = 3
@@ -30,53 +30,31 @@ class _Program(Stepping, Protocol):
     def call_and_wait(self) -> None: ...
 
 
-def of_own_steps(program: _Program, weights: Callable[[], Weights], precision: str) -> Iterator[dict[str, Any]]:
+def of_own_steps(program: _Program, weights: Weights, precision: str) -> dict[str, Any]:
     """Sketch the first steps of a compiled program from these weights of its build. This changes its state.
 
-    Yields:
-        First an empty dict, after which the caller makes a step; or the `reason` why there are no sketches. Then
-        `metrics`, `moments`, `state` and `updates`, sketches as JSON; and `precision`, if the step computes in a
-        coarse element type.
+    Returns:
+        `metrics`, `moments`, `state` and `updates`, sketches as JSON, and `precision`, if the step computes in a coarse
+        element type; or the `reason` why there are no sketches.
     """
     arithmetic = program.arithmetic()
     if arithmetic.random:
-        yield {"reason": "the training step draws random numbers, which differ between frameworks: switch dropout off"}
-        return
+        return {"reason": "the training step draws random numbers, which differ between frameworks: switch dropout off"}
     coarse = bool(arithmetic.dtypes & _COARSE)
     unit = "bf16" if coarse else precision
-    given = weights()
-    before = _begun(program, given)
-    metrics = _made(program, _STEPS)
-    first = _results(program, metrics, before)
-    before = _begun(program, moved_weights(given, unit))
-    del given
-    metrics = _made(program, _STEPS - 1)
-    yield {}
-    metrics |= _named(program, _STEPS)
-    told = sketches_of(first, [_results(program, metrics, before)])
-    yield told | ({"precision": unit} if coarse else {})
+    first = _results(program, weights)
+    told = sketches_of(first, [_results(program, moved_weights(weights, unit))])
+    return told | ({"precision": unit} if coarse else {})
 
 
-def _begun(program: _Program, weights: Arrays) -> dict[str, Folded]:
-    """Restart, and fold the arrays of the state that do not begin at zero."""
+def _results(program: _Program, weights: Arrays) -> dict[str, Folded]:
+    """Restart from these weights, make the first steps, and fold their metrics and the state after them."""
     program.restart(weights)
-    return _by_role("updates", _values(program.state_leaves()))
-
-
-def _made(program: _Program, steps: int) -> dict[str, NDArray[Any]]:
-    """Make steps; return their metrics by name and step."""
+    before = _by_role("updates", _values(program.state_leaves()))
     metrics: dict[str, NDArray[Any]] = {}
-    for step in range(1, steps + 1):
+    for step in range(1, _STEPS + 1):
         program.call_and_wait()
-        metrics |= _named(program, step)
-    return metrics
-
-
-def _named(program: _Program, step: int) -> dict[str, NDArray[Any]]:
-    return {f"{name}, step {step}": np.array([value]) for name, value in program.metrics().items()}
-
-
-def _results(program: _Program, metrics: Arrays, before: Mapping[str, Folded]) -> dict[str, Folded]:
+        metrics |= {f"{name}, step {step}": np.array([value]) for name, value in program.metrics().items()}
     leaves = program.state_leaves()
     values = _values(leaves)
     moments = {name: array for name, array in leaves.items() if name not in values}
@@ -114,7 +92,8 @@ def _joined(quantity: str, roles: Mapping[str, Folded]) -> dict[str, Folded]:
     return {quantity: Folded(names, slots, norms, None)}
 
 
+@np.errstate(invalid="ignore")
 def _change(after: Folded, before: Folded) -> Folded:
-    """A difference of folds, with its length as the slots estimate it."""
-    change = subtracted(after, before)
-    return dataclasses.replace(change, norms=np.linalg.norm(change.slots, axis=1))
+    """The fold of the difference, as folding is linear, with its length as the slots estimate it."""
+    slots = after.slots - before.slots
+    return dataclasses.replace(after, slots=slots, norms=np.linalg.norm(slots, axis=1))

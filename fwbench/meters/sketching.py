@@ -4,8 +4,6 @@
     training     restart; step: loss, gradients, updates, statistics;   restart with moved weights; step: the same
                  if a random layer may have caused the differences: up to seven more draws at the first weights
 
-The caller makes the step with moved weights. It may measure that step's memory, which saves a step.
-
 An update is the change of a weight in a step. The second run shows how far rounding can change a correct program's
 results: every weight moves by some rounding units, and random layers draw other numbers. A result that changes much
 gets a wide bound, and one that changes little a narrow one.
@@ -13,12 +11,11 @@ gets a wide bound, and one that changes little a narrow one.
 The first run's results are also compared with those of float64, if the caller has them (`errors`).
 """
 
-import dataclasses
 import functools
 import json
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +75,7 @@ def of_inference(
     samples: int | None = None,
     before: dict[str, "Folded"] | None = None,
     exact: Exact | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> dict[str, Any]:
     """Sketch the output of the last call. This changes the program's weights.
 
     Args:
@@ -86,52 +83,48 @@ def of_inference(
         before: the output of the same batch before anything was timed.
         exact: returns the folded results of float64; None: they are unknown.
 
-    Yields:
-        First an empty dict, after which the caller makes a step. Then `output`, a sketch as JSON; `before`, another
-        one, if the output differs from the argument `before`; and `errors` if `exact` is given.
+    Returns:
+        `output`, a sketch as JSON; `before`, another one, if the output differs from the argument `before`; and
+        `errors` if `exact` is given.
     """
-    output = folded_output(program, samples)
-    weights = program.weights()
+    output, others = folded_output(program, samples), []
     # Without weights nothing can show whether outputs follow them.
-    moves = bool(weights)
-    try:
-        program.restart(moved_weights(weights, precision), draw=1)
-    except NotImplementedError:
-        moves = False
-    del weights
-    yield {}
-    others = [folded_output(program, samples)] if moves else []
+    if weights := program.weights():
+        try:
+            program.restart(moved_weights(weights, precision), draw=1)
+        except NotImplementedError:
+            pass
+        else:
+            program.call_and_wait()
+            others = [folded_output(program, samples)]
     told = sketches_of(output, others)
     if before and not np.array_equal(before["output"].slots, output["output"].slots):
         told["before"] = sketches_of(before, others)["output"]
-    yield told | ({"errors": errors(output, exact())} if exact else {})
+    return told | ({"errors": errors(output, exact())} if exact else {})
 
 
 class _Steps:
-    """A program's training steps, which train the weights named in `trained`, and their results."""
+    """A program's training steps, and their results."""
 
     def __init__(self, program: Program, weights: Iterable[str], mean: Callable[[float], float]) -> None:
         self._program, self._mean = program, mean
         named = list(weights)
-        self.trained = [name for name in named if not is_statistic(name)]
+        self._trained = [name for name in named if not is_statistic(name)]
         self._running = [name for name in named if is_statistic(name)]
 
     def loss(self) -> float:
         return self._mean(self._program.output().item())
 
-    def repeat(self, weights: Weights, draw: int) -> float:
+    def repeat(self, weights: Mapping[str, Array], draw: int) -> float:
         """Make the first step from these weights with this draw of random numbers; return its loss."""
         self._program.restart(weights, draw=draw)
         self._program.call_and_wait()
         return self.loss()
 
     def results(self, loss: float, before: Mapping[str, Array], *, lengths: bool = False) -> dict[str, "Folded"]:
-        """Fold the loss, gradients, updates and statistics of the step just made.
-
-        Without weights `before` the step, those after it are folded, not their change.
-        """
+        """Fold the loss, gradients, updates and statistics of the step just made from the weights `before`."""
         after = self._program.weights()
-        updates = Lazy(self.trained, lambda name: after[name] - before[name] if before else after[name])
+        updates = Lazy(self._trained, lambda name: after[name] - before[name])
         statistics = {name: after[name] for name in self._running}
         arrays = {"gradients": self._program.gradients(), "updates": updates, "statistics": statistics}
         return _all_folded({"loss": np.array([loss]), **arrays}, lengths=lengths)
@@ -139,60 +132,46 @@ class _Steps:
 
 def of_training(
     program: Program,
-    weights: Callable[[], Weights],
+    weights: Weights,
     precision: str,
     mean: Callable[[float], float] = float,
     exact: Exact | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> dict[str, Any]:
     """Sketch a compiled program's first training step from these weights of its build. This changes its state.
 
     Args:
         mean: returns the mean of a value over all ranks.
         exact: as in `of_inference`.
 
-    Yields:
-        First an empty dict, after which the caller makes a step. Then sketches as JSON: `loss`, `updates`, and, if
-        there are any, `gradients` and `statistics`. If the loss is random, also `draws`, the losses of several draws at
-        the same weights; else `errors` if `exact` is given.
+    Returns:
+        Sketches as JSON: `loss`, `updates`, and, if there are any, `gradients` and `statistics`. If the loss is random,
+        also `draws`, the losses of several draws at the same weights; else `errors` if `exact` is given.
 
     Raises:
         NotImplementedError: the lane cannot restart.
     """
-    given = weights()
-    steps = _Steps(program, given, mean)
-    program.restart(given)
-    # The step's temporaries can then take the memory of the weights.
-    del given
-    program.call_and_wait()
-    first, given = steps.loss(), weights()
-    start = steps.results(first, given, lengths=True)
-    moved = moved_weights(given, precision)
-    program.restart(moved, draw=1)
-    # Keep only the fold of the moved weights. The weights themselves would count as memory of the step.
-    before = _all_folded({"updates": Lazy(steps.trained, moved.__getitem__)})
-    del given, moved
-    yield {}
-    second = steps.loss()
-    other = steps.results(second, {})
-    other |= {name: subtracted(other[name], folded) for name, folded in before.items()}
+    steps, moved = _Steps(program, weights, mean), moved_weights(weights, precision)
+    first = steps.repeat(weights, 0)
+    start = steps.results(first, weights, lengths=True)
+    second = steps.repeat(moved, 1)
+    other = steps.results(second, moved)
     others, draws = [other], []
     changes = [abs(second - first) > _LOSS_CHANGE * abs(first)]
     if "gradients" in start:
         changes.extend(_distances(start, other, "gradients") > _GRADIENT_CHANGE * start["gradients"].norms)
     if any(changes):
-        given = weights()
-        again = steps.repeat(given, 1)
+        again = steps.repeat(weights, 1)
         draws = [first, again] if abs(again - first) > 4 * UNIT["fp32"] * abs(first) else []
     for draw in range(2, DRAWS) if draws else ():
-        draws.append(steps.repeat(given, draw))
+        draws.append(steps.repeat(weights, draw))
         # Two draws may leave a layer unchanged by chance; six more hardly ever do.
-        others.append(steps.results(draws[-1], given))
+        others.append(steps.results(draws[-1], weights))
     told = sketches_of(start, others)
     if draws:
         told["draws"] = draws
     elif exact:
         told["errors"] = errors(start, exact())
-    yield told
+    return told
 
 
 # A program in float64 may have computed infinities, too.
@@ -264,12 +243,6 @@ def _all_folded(results: Mapping[str, Any], *, lengths: bool = False) -> dict[st
     """Fold each result that exists: an array, or arrays by name."""
     existing = {name: result for name, result in results.items() if result is not None and len(result)}
     return {name: fold(name, result, lengths) for name, result in existing.items()}
-
-
-@np.errstate(invalid="ignore")
-def subtracted(one: Folded, other: Folded) -> Folded:
-    """The fold of the difference, as folding is linear. It keeps the first fold's lengths."""
-    return dataclasses.replace(one, slots=one.slots - other.slots)
 
 
 @np.errstate(invalid="ignore", over="ignore")
@@ -349,7 +322,7 @@ def _all_signs() -> NDArray[np.float32]:
 
 
 def free_signs() -> None:
-    """Free the sequence of signs, which would count as memory of the next step. It is made again when it is needed."""
+    """Free the sequence of signs, which would count as memory of a later step. It is made again when it is needed."""
     _all_signs.cache_clear()
 
 

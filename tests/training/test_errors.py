@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fwbench.meters import sketching
+from fwbench.meters.sketching import of_inference, of_training
 from fwbench.record.workload import Workload
 from tests.programs import built
-from tests.sketching import of_inference, of_training
 
 # Three standard errors of an estimate.
 WITHIN = 0.08

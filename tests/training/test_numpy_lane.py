@@ -6,13 +6,13 @@ import pytest
 
 from fwbench import frameworks
 from fwbench.compare.agreement import agreement
+from fwbench.meters.sketching import of_inference, of_training
 from fwbench.models import CATALOG, Model
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from tests.programs import outputs
-from tests.sketching import of_inference, of_training
 
 PACKAGE = Path(__file__).parents[2] / "docs" / "numpy-lane"
 

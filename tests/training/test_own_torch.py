@@ -13,6 +13,7 @@ from fwbench import frameworks
 from fwbench.frameworks.torch.networks import load_weights, network, shapes
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.training import targets
+from fwbench.meters.sketching import of_inference, of_training
 from fwbench.models import CATALOG, Model, inputs
 from fwbench.models.importing import ModelError
 from fwbench.models.weights import draw
@@ -20,7 +21,6 @@ from fwbench.record.lanes import OWN
 from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
 from tests import programs
-from tests.sketching import of_inference, of_training
 
 BATCH = 4
 TOKENS = {

@@ -11,13 +11,13 @@ import torch
 from fwbench.compare.agreement import agreement
 from fwbench.frameworks.torch.networks import load_weights, network, shapes
 from fwbench.frameworks.training import targets
+from fwbench.meters.sketching import of_inference, of_training
 from fwbench.models import CATALOG, inputs
 from fwbench.models.weights import draw, is_statistic
 from fwbench.record.measurement import Measurement
 from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
 from tests.programs import built, outputs
-from tests.sketching import of_inference, of_training
 from tests.tensorflow import TENSORFLOW, XLA
 
 every_lane = pytest.mark.parametrize("lane", ["torch", "jax", TENSORFLOW])

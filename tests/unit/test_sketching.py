@@ -1,16 +1,12 @@
 """What is read back of a program: two runs that begin alike, and what its weights and its random layers change."""
 
-import gc
-import weakref
-
 import numpy as np
 import pytest
 
 from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.meters import sketching
-from fwbench.meters.sketching import DRAWS
+from fwbench.meters.sketching import DRAWS, of_inference, of_training
 from fwbench.record.sketch import STEPS, UNIT, Sketch
-from tests.sketching import of_inference, of_training
 
 RNG = np.random.default_rng(1)
 X, Y = RNG.standard_normal((8, 5)), RNG.standard_normal(8)
@@ -144,22 +140,6 @@ def test_training_steps_are_told_from_these_weights_on():
     assert statistics.norms == pytest.approx(np.linalg.norm(mean), rel=2**-7)
     assert (gradients.moved > 0).all()
     assert (updates.moved > 0).all()
-
-
-def test_the_memory_of_the_step_with_moved_weights_holds_nothing_of_the_check():
-    kept = []
-
-    def weights():
-        fresh = {name: array.copy() for name, array in WEIGHTS.items()}
-        kept.extend(map(weakref.ref, fresh.values()))
-        return fresh
-
-    program = called(Regression())
-    parts = sketching.of_training(program, weights, "fp32")
-    assert next(parts) == {}
-    program.given.clear()
-    gc.collect()
-    assert {reference() for reference in kept} == {None}
 
 
 def test_signs_are_the_same_whether_few_or_many_are_asked_for():

@@ -68,7 +68,6 @@ class Compiled(Program):
     """
 
     function: Callable[..., Any]
-    restarts_in_place = True
 
     def __init__(
         self, workload: Workload, model: Model, weights: Weights, dtype: Any, ranks: Ranks | None = None

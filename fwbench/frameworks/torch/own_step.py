@@ -28,8 +28,6 @@ class OwnStep(Placed):
     A state is updated in place or returned anew. `restart` makes a new state from a new module, as the build does.
     """
 
-    # A new state has no moments yet.
-    restarts_in_place = False
     blamed = "training step"
 
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:

@@ -56,7 +56,6 @@ class Placed(Program):
     communicates = False
     # The name in messages of the user's code that a step calls.
     blamed = "network"
-    restarts_in_place = True
 
     def __init__(
         self, workload: Workload, model: Model, weights: Weights, dtype: torch.dtype, ranks: Ranks | None = None

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from fwbench.frameworks.own_steps import Stepping
 from fwbench.meters.generation import margins
 from fwbench.meters.own_steps import of_own_steps
 from fwbench.meters.remembering import fix, probe, vary
-from fwbench.meters.sketching import Exact, folded_output, free_signs, of_inference, of_training, read
+from fwbench.meters.sketching import Exact, Folded, folded_output, free_signs, of_inference, of_training, read
 from fwbench.models import Model, ModelError
 from fwbench.models.inputs import too_large
 from fwbench.models.weights import Weights, digest
@@ -74,65 +74,69 @@ def end(job: Job, program: Program) -> None:
             sound(job, program)
 
 
-def sketch(
-    job: Job, program: Program, measure: Callable[[], None] | None = None, feed: Callable[[], None] = lambda: None
-) -> None:
+def sketch(job: Job, program: Program, feed: Callable[[], None] = lambda: None) -> None:
     """Sketch the program's results. A failure here must not lose what has been timed.
 
     Args:
-        measure: makes the step with moved weights, and measures its memory. None: the step is only made.
         feed: loads the batch that every lane begins with, if the program holds another.
     """
     if not checked(job):
-        if measure is not None:
-            measure()
         return
+    workload, model = job.workload, job.model
+    leads: list[float] = []
 
-    def sketching() -> Iterator[dict[str, Any]]:
+    def prepare() -> None:
         feed()
-        precision, exact = job.workload.precision, _exact(job)
-        if job.workload.mode in FORWARD:
-            leads = margins(job.model, program.output()) if job.workload.mode in STATEFUL else []
-            forward = of_inference(program, precision, _samples(job), job.first_output, exact)
-            yield next(forward)
-            yield next(forward) | ({"margins": leads} if leads else {})
-        elif isinstance(program, Stepping):
-            yield from of_own_steps(program, lambda: starting_weights(job), precision)
-        else:
-            yield from of_training(program, lambda: starting_weights(job), precision, job.mean, exact)
+        if workload.mode in STATEFUL:
+            leads.extend(margins(model, program.output()))
 
-    def next_part(step: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        with job.stage("check"):
-            try:
-                step()
-                return next(parts)
-            except NotImplementedError:
-                return {"reason": f"the lane {job.lane.name} cannot start its training steps again"}
-            except BaseException as error:
-                return _failed(error)
-            finally:
-                free_signs()
-
-    parts = sketching()
-    # Empty if the first part has gone well.
-    result = next_part()
-    if measure is not None:
-        try:
-            measure()
-        except ArithmeticError:
-            raise  # the meter's own error
-        except BaseException as error:
-            result = result or _failed(error)
-            job.metrics["host_peak_memory"] = unavailable("VmHWM", result["reason"])
-    if not result:
-        result = next_part(program.call_and_wait if measure is None else lambda: None)
-    if job.workload.mode == "inference" and job.samples and "reason" not in result:
-        # If memory runs out in further batches, that is no fault of the program.
-        with job.stage("check"), suppress(Exception):
-            usual = sorted(job.samples)[len(job.samples) // 2]
-            result |= probe(program, job.model, job.workload, usual, job.clock)
+    with job.stage("check"):
+        result = _results(
+            program,
+            workload,
+            prepare,
+            lambda: starting_weights(job),
+            samples=_samples(job),
+            before=job.first_output,
+            mean=job.mean,
+            exact=_exact(job),
+        )
+        if "reason" not in result:
+            result |= {"margins": leads} if leads else {}
+            if workload.mode == "inference" and job.samples:
+                # If memory runs out in further batches, that is no fault of the program.
+                with suppress(Exception):
+                    usual = sorted(job.samples)[len(job.samples) // 2]
+                    result |= probe(program, model, workload, usual, job.clock)
     _state_errors(job, result)
     job.parity["check"] = result
+
+
+def _results(
+    program: Program,
+    workload: Workload,
+    prepare: Callable[[], None],
+    weights: Callable[[], Weights],
+    *,
+    samples: int | None = None,
+    before: dict[str, Folded] | None = None,
+    mean: Callable[[float], float] = float,
+    exact: Exact | None = None,
+) -> dict[str, Any]:
+    """The sketches of a program's results from the weights of its build, or the `reason` why there are none."""
+    try:
+        prepare()
+        if workload.mode in FORWARD:
+            return of_inference(program, workload.precision, samples, before, exact)
+        if isinstance(program, Stepping):
+            return of_own_steps(program, weights(), workload.precision)
+        return of_training(program, weights(), workload.precision, mean, exact)
+    except NotImplementedError:
+        return {"reason": f"the lane {workload.lane} cannot start its training steps again"}
+    except BaseException as error:
+        return {"reason": f"reading back what it computes failed: {type(error).__name__}: {first_line(error)}"}
+    finally:
+        free_signs()
 
 
 def _exact(job: Job) -> Exact | None:
@@ -158,38 +162,19 @@ def _state_errors(job: Job, result: dict[str, Any]) -> None:
         job.metrics[ERRORS[quantity]] = metric
 
 
-def computed(program: Program, model: Model, workload: Workload, weights: Callable[[], Weights]) -> dict[str, Any]:
+def computed(program: Program, model: Model, workload: Workload, weights: Weights) -> dict[str, Any]:
     """The results of a program that took turns, from the weights of its build. This changes its state.
 
     As in a record's `parity`: `weights`, their digest, and `check`; and the `numbers` in all weights.
     """
-    told: dict[str, Any] = {}
-    try:
-        given = weights()
-        told |= {"weights": digest(given), "numbers": sum(array.size for array in given.values())}
-        del given
-        if isinstance(program, Stepping):
-            parts = of_own_steps(program, weights, workload.precision)
-        elif workload.mode not in FORWARD:
-            parts = of_training(program, weights, workload.precision)
-        else:
-            if isinstance(program, Rotating) and len(workload.each) == 1:
-                fix(program, model, workload)
-            parts = of_inference(program, workload.precision)
-        if silent := next(parts):
-            return {**told, "check": silent}
-        program.call_and_wait()
-        return {**told, "check": next(parts)}
-    except NotImplementedError:
-        return {**told, "check": {"reason": f"the lane {workload.lane} cannot start its training steps again"}}
-    except Exception as error:
-        return {**told, "check": _failed(error)}
-    finally:
-        free_signs()
 
+    def prepare() -> None:
+        if isinstance(program, Rotating) and workload.mode in FORWARD and len(workload.each) == 1:
+            fix(program, model, workload)
 
-def _failed(error: BaseException) -> dict[str, Any]:
-    return {"reason": f"reading back what it computes failed: {type(error).__name__}: {first_line(error)}"}
+    numbers = sum(array.size for array in weights.values())
+    check = _results(program, workload, prepare, lambda: weights)
+    return {"weights": digest(weights), "numbers": numbers, "check": check}
 
 
 def fingerprint(job: Job, program: Program) -> None:

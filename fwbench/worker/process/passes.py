@@ -54,7 +54,8 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
                 job.metrics.update(generation(workload, job.model, program, job.metrics))
     if not protocol.programs:
         end(job, program)
-        _measure_memory_and_check(job, program)
+        _measure_memory(job, program)
+        sketch(job, program)
     fingerprint(job, program)
     kept.settle()
     if protocol.programs:
@@ -160,30 +161,21 @@ class _Watched:
         return stood_still(told)
 
 
-def _measure_memory_and_check(job: Job, program: Program) -> None:
-    """Measure the memory of one step, and read back what the program computes.
+def _measure_memory(job: Job, program: Program) -> None:
+    """Measure the memory of one step, and the communication in one.
 
-    On one CPU, where steps are long, this measures a step that the check makes anyway, if the lane allows it. On a GPU
-    it measures a step before the check: some allocators cannot reset their peak, and it would include the check.
+    This comes before the check: some allocators cannot reset their peak, and it would include the check.
     """
     workload = job.workload
-
-    def measure() -> None:
-        with job.stage("memory"):
-            job.metrics.update(memory(program, workload.device, program.call_and_wait, number=job.gpu, count=job.gpus))
-            if job.gpus > 1:
-                counted = process_device_memories("gpu", job.gpu, job.gpus)
-                _of_each(job, "device_peak_memory", [metric.value for metric in program.peak_memories()])
-                _of_each(job, "process_device_memory", [metric.value for metric in counted])
-
-    if program.restarts_in_place and workload.device == "cpu" and workload.devices == 1:
-        sketch(job, program, measure)
-        return
-    measure()
+    with job.stage("memory"):
+        job.metrics.update(memory(program, workload.device, program.call_and_wait, number=job.gpu, count=job.gpus))
+        if job.gpus > 1:
+            counted = process_device_memories("gpu", job.gpu, job.gpus)
+            _of_each(job, "device_peak_memory", [metric.value for metric in program.peak_memories()])
+            _of_each(job, "process_device_memory", [metric.value for metric in counted])
     if workload.devices > 1:
         with job.stage("communication"):
             job.metrics["communication_time"] = program.communication()
-    sketch(job, program)
 
 
 def _of_each(job: Job, name: str, values: Sequence[float | None]) -> None:

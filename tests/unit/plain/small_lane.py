@@ -196,8 +196,6 @@ class StopsInEachPass(Stops):
 
 
 class OfOneBatch(Program):
-    restarts_in_place = True
-
     def __init__(self, network, workload, model, weights):
         self.settings = {}
         self.network, self.held = network, dict(weights)

@@ -27,7 +27,7 @@ from fwbench.record.measurement import WAITING, Metric, unavailable
 from fwbench.record.sketch import Sketch
 from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
-from fwbench.worker.process import passes, training
+from fwbench.worker.process import training
 from fwbench.worker.process.building import environment, versions_of
 from fwbench.worker.process.run import Measuring, prepare
 from fwbench.worker.process.run import run as whole_run
@@ -55,16 +55,13 @@ def run(monkeypatch, clock, protocol):
 # Of the harness' own lanes, whose programs compute nothing.
 # The stages of inference and of single training steps.
 TIMED = ("build", "compile", "probe", "warm-up", "latency", "throughput", "energy")
-STAGES = (*TIMED, "check", "memory", "check", "check", "check", "program")
+STAGES = (*TIMED, "check", "memory", "check", "program")
 UNCHECKED = (*TIMED, "memory", "program")
 
 
 @pytest.mark.parametrize(("lane", "expected"), [("torch", STAGES), ("noop", UNCHECKED)])
 def test_stages_come_in_order_and_are_all_timed(run, clock, lane, expected):
-    program = FakeProgram(clock)
-    # What is not checked has its memory measured all the same.
-    program.restarts_in_place = lane == "noop"
-    measurement, stages = run(FakeFramework(program), lane)
+    measurement, stages = run(FakeFramework(FakeProgram(clock)), lane)
     assert measurement.failure is None
     assert tuple(stages) == expected
     assert list(measurement.stages) == list(dict.fromkeys(expected))
@@ -100,9 +97,9 @@ def test_a_process_may_wait_for_turns_if_it_runs_what_rounds_run_and_leaves_room
 class Restarting(FakeTrainer):
     """Begins again; its losses rise from 1 on, and its output in inference is its call's number."""
 
-    def __init__(self, clock, fault=None, in_place=False, breaks=False):
+    def __init__(self, clock, fault=None, breaks=False):
         super().__init__(clock, losses=range(1, 10**6))
-        self.fault, self.restarts_in_place, self.breaks = fault, in_place, breaks
+        self.fault, self.breaks = fault, breaks
 
     def step(self):
         if self.breaks and "restart" in self.log:
@@ -127,10 +124,9 @@ class Restarting(FakeTrainer):
         return np.full(self.batch_size, self.made[-1][0] if self.made else 0.0)
 
 
-@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("mode", ["inference", "train_step", "fit"])
-def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypatch, clock, protocol, mode, in_place):
-    program = Restarting(clock, in_place=in_place)
+def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypatch, clock, protocol, mode):
+    program = Restarting(clock)
     found = checked(monkeypatch, clock, protocol, program, mode)
     assert found.failure is None
     # Its output in inference changes with each call.
@@ -141,12 +137,9 @@ def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypa
     # Nothing is timed after the first restart: the check's calls are the only ones.
     after = program.log[program.log.index("restart") :]
     assert after.count("step") == after.count("wait") == (1 if mode == "inference" else 2)
-    # The memory is that of the check's last step, or was measured before the check.
+    # The memory was measured before the check.
     assert program.log.count("reset") == 1
-    if in_place and mode != "fit":
-        assert list(dict.fromkeys(after[after.index("reset") :])) == ["reset", "step", "wait", "output"]
-    else:
-        assert "reset" not in after
+    assert "reset" not in after
     if mode == "fit":
         # Each lane's first batch, and no more of the training's.
         assert program.log[program.log.index("restart") - 1] == "feed"
@@ -162,16 +155,16 @@ def checked(monkeypatch, clock, protocol, program, mode="inference", devices=1, 
     return Measuring(workload, LANES["torch"], CATALOG["noop"], amounts, lambda stage: None, clock).run()
 
 
-@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("faults", [{"fault": MemoryError("no room\nfor two")}, {"breaks": True}])
 @pytest.mark.parametrize("mode", ["inference", "train_step", "fit"])
-def test_what_fails_while_it_is_read_back_loses_nothing_that_was_timed(monkeypatch, clock, protocol, mode, in_place):
-    fault = MemoryError("no room\nfor two")
-    found = checked(monkeypatch, clock, protocol, Restarting(clock, fault, in_place), mode)
+def test_what_fails_while_it_is_read_back_loses_nothing_that_was_timed(monkeypatch, clock, protocol, mode, faults):
+    found = checked(monkeypatch, clock, protocol, Restarting(clock, **faults), mode)
     assert found.failure is None
     assert found.samples
     assert found.value("first_epoch_time" if mode == "fit" else "throughput") > 0
     assert found.value("host_peak_memory") > 0
-    assert found.parity["check"] == {"reason": "reading back what it computes failed: MemoryError: no room"}
+    said = "MemoryError: no room" if "fault" in faults else "RuntimeError: no state"
+    assert found.parity["check"] == {"reason": f"reading back what it computes failed: {said}"}
 
 
 def test_the_check_of_several_devices_is_of_the_first_ones_slice(monkeypatch, clock, protocol):
@@ -182,27 +175,6 @@ def test_the_check_of_several_devices_is_of_the_first_ones_slice(monkeypatch, cl
     assert found.failure is None
     slots = Sketch.from_json(found.parity["check"]["output"]).slots
     assert np.abs(slots).tolist() == [[1.0, 2.0]]
-
-
-@pytest.mark.parametrize("fault", [None, MemoryError("no room")])
-@pytest.mark.parametrize(
-    ("mode", "in_place"), [("inference", True), ("train_step", True), ("inference", False), ("fit", False)]
-)
-def test_a_program_that_no_longer_runs_after_a_restart_loses_nothing_that_was_timed(
-    monkeypatch, clock, protocol, mode, in_place, fault
-):
-    found = checked(monkeypatch, clock, protocol, Restarting(clock, fault, in_place, breaks=True), mode)
-    assert found.failure is None
-    assert found.samples
-    assert found.parity["check"]["reason"].startswith("reading back what it computes failed: ")
-    memory = found.metrics["host_peak_memory"]
-    assert (memory.value is None) is in_place
-    assert not in_place or memory.reason == found.parity["check"]["reason"]
-
-
-def test_a_meter_that_is_wrong_is_an_error_in_the_checks_step_too(monkeypatch, clock, protocol):
-    monkeypatch.setattr(passes, "memory", lambda *_, **__: 1 / 0)
-    assert checked(monkeypatch, clock, protocol, Restarting(clock, in_place=True)).failure is not None
 
 
 def test_what_the_datas_libraries_set_is_no_change_by_the_network(monkeypatch, clock, protocol):
@@ -250,7 +222,7 @@ def test_a_batch_that_cannot_be_had_again_loses_no_training(monkeypatch, clock, 
 
 def test_a_lane_that_cannot_begin_again_says_so_of_training_and_tells_its_output(monkeypatch, clock, protocol):
     training = checked(monkeypatch, clock, protocol, FakeTrainer(clock), "train_step")
-    assert training.parity["check"] == {"reason": "the lane torch cannot start its training steps again"}
+    assert training.parity["check"] == {"reason": "the lane noop cannot start its training steps again"}
     assert checked(monkeypatch, clock, protocol, FakeProgram(clock, output=2.0)).parity["check"].keys() == {"output"}
 
 
