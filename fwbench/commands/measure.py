@@ -28,8 +28,8 @@ from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import RANK, command, environment
 from fwbench.worker.client.workers import Workers
-from fwbench.worker.ranks.client import Launched
-from fwbench.worker.ranks.star import DEADLINE, JOB, Place, RankError, place
+from fwbench.worker.ranks import client as ranks
+from fwbench.worker.ranks.star import Place, RankError, place
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -96,12 +96,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any) -> Measurement:
     """This rank's part of the measurement; the first rank's is all of it."""
-    lane = LANES[workload.lane]
-    variables = environment(os.environ, machine().threads, workload.device, lane, None)
-    variables[JOB] = json.dumps({**job, "facts": None, "lane": lane.to_json(), "joining": DEADLINE, "threads": True})
-    limit = job["protocol"]["deadline"]
-    launched = Launched(command(sys.executable, RANK), variables, here.rank)
-    return launched.measure(workload, limit, tell)
+    variables = environment(os.environ, machine().threads, workload.device, LANES[workload.lane], None)
+    rank = command(sys.executable, RANK)
+    return ranks.measure(rank, variables, workload, {**job, "threads": True}, tell, here.rank)
 
 
 def stated(texts: Sequence[str], size: int) -> Workload:

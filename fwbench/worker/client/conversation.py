@@ -75,9 +75,9 @@ class Conversation:
         self.code = code
         return explained(crashed(code, self.stage, self.said(), who or self._who), self._kills)
 
-    def timed(self, measurement: Measurement, waited: float = 0.0) -> Measurement:
-        """The measurement that has arrived, with the seconds that the process boundary took, `waited` included."""
-        overhead = waited + time.monotonic() - self.asked - sum(measurement.stages.values())
+    def timed(self, measurement: Measurement) -> Measurement:
+        """The measurement that has arrived, with the seconds that the process boundary took."""
+        overhead = time.monotonic() - self.asked - sum(measurement.stages.values())
         start = None if self.started is None else self.started - self.asked
         return dataclasses.replace(measurement, overhead_s=overhead, start_s=start)
 

@@ -84,13 +84,12 @@ class Server:
         job: Mapping[str, Any],
         workload: Workload,
         tell: Callable[[str], None],
-        waited: float = 0.0,
+        *,
         keeps: bool = False,
     ) -> Measurement:
         """Run a workload's job until its record arrives; kill it at the protocol's deadline.
 
         Args:
-            waited: the seconds until the previous job's worker had ended, which count as overhead.
             keeps: whether the next job finds what this one compiles.
         """
         try:
@@ -100,7 +99,7 @@ class Server:
                 kind: FailureKind = "crashed" if answer.kind == "unavailable" else answer.kind
                 sentence = f"no worker could be started with {self._python}: {answer.message}"
                 return Measurement(workload, failure=dataclasses.replace(answer, kind=kind, message=sentence))
-            measurement = self._converse({**job, "caches": self._caches is not None}, workload, tell, waited)
+            measurement = self._converse({**job, "caches": self._caches is not None}, workload, tell)
             if self._caches and self._compiled and not (keeps and measurement.failure is None):
                 made = self._caches.path / "compiled"
                 if measurement.failure is None and made.is_dir():
@@ -154,9 +153,7 @@ class Server:
                         return self.channel.wait() if message is None else int(message["exited"])
         return None
 
-    def _converse(
-        self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float
-    ) -> Measurement:
+    def _converse(self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
         limit = job["protocol"]["deadline"] + job["patience"]
         conversation = Conversation(self.channel, tell=tell, start=self.channel.position())
         self.channel.send(job)
@@ -166,7 +163,7 @@ class Server:
                 self._worker, conversation.started = answer["started"], time.monotonic()
             elif "measurement" in answer:
                 self._ending = True
-                measurement = conversation.timed(answer["measurement"], waited)
+                measurement = conversation.timed(answer["measurement"])
                 if answer.get("stays"):
                     self.staying = measurement.workload.of_all
                 return measurement

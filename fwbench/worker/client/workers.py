@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -34,8 +33,8 @@ from fwbench.worker.client.ladder import Ladder
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import Server
 from fwbench.worker.client.starting import LAUNCHER, RANK, allocated, command, environment
-from fwbench.worker.ranks.client import Launched
-from fwbench.worker.ranks.star import COORDINATOR, DEADLINE, JOB, KEY, free_port
+from fwbench.worker.ranks import client as ranks
+from fwbench.worker.ranks.star import COORDINATOR, KEY, free_port
 
 
 class Workers:
@@ -130,7 +129,7 @@ class Workers:
         """The shapes of the weights of a workload's network by canonical name, or the failure to build it."""
         file = self._temporary("shapes.json")
         job = {**self.job(workload, protocol), "shapes": str(file), "patience": 0.0}
-        if failure := self._write(LANES[workload.lane], workload, job):
+        if failure := self._write(workload, job):
             return failure
         return {name: tuple(shape) for name, shape in json.loads(file.read_text(encoding="utf-8")).items()}
 
@@ -142,13 +141,13 @@ class Workers:
     def become_quiet(self) -> bool:
         """Wait, while patience lasts, until other processes leave the CPUs alone; return whether they do."""
         begun = time.monotonic()
-        quiet = wait_for_quiet(self._patience, watch=functools.partial(OtherLoad, device=self._device))
+        quiet = wait_for_quiet(self._patience, watch=lambda: OtherLoad(device=self._device))
         self._patience = max(0.0, self._patience - (time.monotonic() - begun))
         return quiet
 
     def _attempt(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure a workload without changing its batch, with as many fallback flags as it needs."""
-        lane, job = LANES[workload.lane], self.job(workload, protocol)
+        job = self.job(workload, protocol)
         job["start"] = self._start(workload, job)
         if self._states_errors(workload, protocol):
             job["exact"] = self._exact(workload, job, tell)
@@ -156,9 +155,9 @@ class Workers:
         while True:
             flags, why = self._ladder.flags(workload)
             if flags:
-                measurement = dataclasses.replace(self._flagged(lane, job, workload, flags, tell), after_crash=why)
+                measurement = dataclasses.replace(self._flagged(workload, job, flags, tell), after_crash=why)
             else:
-                measurement = self._plainly(lane, job, workload, tell)
+                measurement = self._plainly(workload, job, tell)
             failure = measurement.failure
             if self._device != "gpu" or failure is None or not compilers_fault(failure):
                 return measurement
@@ -170,55 +169,57 @@ class Workers:
         return dataclasses.replace(measurement, failure=dataclasses.replace(failure, message=sentence))
 
     def _flagged(
-        self, lane: Lane, job: dict[str, Any], workload: Workload, flags: Flags, tell: Callable[[str], None]
+        self, workload: Workload, job: dict[str, Any], flags: Flags, tell: Callable[[str], None]
     ) -> Measurement:
         """Measure a workload in a server of its own, with the fallback flags that it needs."""
         tell(f"again with {stated(flags)}")
+        lane = LANES[workload.lane]
         variables = added(self._variables(lane, workload.devices), flags)
         with contextlib.closing(Server(self._python(lane), lane, self._machine.cpus, variables)) as server:
             measurement = server.measure(job, workload, tell)
         return dataclasses.replace(measurement, settings={**measurement.settings, FALLBACK: stated(flags)})
 
-    def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
+    def _plainly(self, workload: Workload, job: dict[str, Any], tell: Callable[[str], None]) -> Measurement:
         """Measure a workload in its lane's server, or in one process per device."""
         begun = time.monotonic()
-        self._settle(workload.of_all, lane.name)
+        self._settle(workload)
         waited = time.monotonic() - begun
-        if lane.in_ranks(workload.devices, self._device):
-            return self._together(lane, job, workload, tell)
-        measure = self._loaded if self._loads(lane, workload, job["protocol"]) else self._served
-        return measure(lane, job, workload, tell, waited)
+        if LANES[workload.lane].in_ranks(workload.devices, self._device):
+            measurement = self._together(workload, job, tell)
+        else:
+            measure = self._loaded if self._loads(workload, job["protocol"]) else self._served
+            measurement = measure(workload, job, tell)
+        overhead = measurement.overhead_s
+        return measurement if overhead is None else dataclasses.replace(measurement, overhead_s=overhead + waited)
 
-    def _loads(self, lane: Lane, workload: Workload, protocol: Mapping[str, Any]) -> bool:
+    def _loads(self, workload: Workload, protocol: Mapping[str, Any]) -> bool:
         """True if one process compiles a workload's program for the process that measures it."""
         once = workload.mode == "fit" or workload.devices > 1 or protocol["smoke"] or protocol["programs"]
-        return self._device == "cpu" and bool(lane.sharing) and not once
+        return self._device == "cpu" and bool(LANES[workload.lane].sharing) and not once
 
-    def _loaded(
-        self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None], waited: float
-    ) -> Measurement:
+    def _loaded(self, workload: Workload, job: dict[str, Any], tell: Callable[[str], None]) -> Measurement:
         """Measure a program that another process has compiled, with the compile time of that one.
 
         A compiler leaves a heap behind in which all threads of XLA's programs look for blocks, and calls take up to a
         tenth longer. Processes that take turns load their programs, too (docs/evidence/heap.md).
         """
         compiling = {**job, "protocol": {**job["protocol"], "smoke": True}, "patience": 0.0, "stays": False}
-        made = self._served(lane, compiling, workload, tell, waited, keeps=True)
+        made = self._served(workload, compiling, tell, keeps=True)
         if made.failure:
             return made
-        self._settle(workload.of_all, lane.name)
-        return compiled_by(made, self._served(lane, job, workload, tell))
+        self._settle(workload)
+        return compiled_by(made, self._served(workload, job, tell))
 
     def staying(self, workload: Workload) -> dict[str, Server]:
         """The servers whose processes have measured a workload and stay, by lane; its own `lane` is empty."""
         return {lane: server for lane, server in self._servers.items() if server.staying == workload}
 
-    def _settle(self, workload: Workload | None = None, lane: str = "") -> None:
+    def _settle(self, workload: Workload | None = None) -> None:
         """Wait until the last job's worker has ended, whichever server started it.
 
         Those of other lanes that stay for a round of this workload go on.
         """
-        staying = self.staying(workload).keys() - {lane} if workload else ()
+        staying = self.staying(workload.of_all).keys() - {workload.lane} if workload else ()
         for name, running in self._servers.items():
             if name not in staying:
                 running.settle()
@@ -237,21 +238,16 @@ class Workers:
         return server
 
     def _served(
-        self,
-        lane: Lane,
-        job: dict[str, Any],
-        workload: Workload,
-        tell: Callable[[str], None],
-        waited: float = 0.0,
-        keeps: bool = False,
+        self, workload: Workload, job: dict[str, Any], tell: Callable[[str], None], *, keeps: bool = False
     ) -> Measurement:
         """Measure a workload in its lane's server; `keeps`: the next job loads what this one compiles."""
+        lane = LANES[workload.lane]
         try:
             server = self._server(lane, workload.devices)
         except OSError as error:
             sentence = f"no worker could be started with {self._python(lane)}: {error.strerror}"
             return Measurement(workload, failure=Failure("crashed", sentence))
-        measurement = server.measure(job, workload, tell, waited, keeps)
+        measurement = server.measure(job, workload, tell, keeps=keeps)
         if server.staying and (measurement.value("host_peak_memory") or math.inf) > ROOM * host_memory():
             server.settle()
         return measurement
@@ -266,12 +262,10 @@ class Workers:
             return None
         # A network of a model with a state is built for one step more.
         mode = workload.mode if workload.mode in STATEFUL else "inference"
-        start = Workload(model.reference, workload.model, mode, seed=workload.seed, axes=workload.axes)
+        start = Workload("", workload.model, mode, seed=workload.seed, axes=workload.axes)
         if start not in self._starts:
             file = str(self._temporary(f"initial-{len(self._starts)}.npz"))
-            written = (
-                self._write(lane, start, {**job, "save": file}) is None for lane in self._writers(workload.model)
-            )
+            written = (self._write(asked, {**job, "save": file}) is None for asked in self._writers(start))
             self._starts[start] = file if any(written) else None
         return self._starts[start]
 
@@ -293,60 +287,51 @@ class Workers:
             tell("float64")
             file = str(self._temporary(f"exact-{len(self._exacts)}.npz"))
             reasons = []
-            for lane in self._writers(workload.model):
-                if (failure := self._write(lane, asked, {**job, "write_exact": file})) is None:
-                    self._exacts[asked] = {"file": file, "lane": lane.name}
+            for computing in self._writers(asked):
+                if (failure := self._write(computing, {**job, "write_exact": file})) is None:
+                    self._exacts[asked] = {"file": file, "lane": computing.lane}
                     break
-                reasons.append(f"{lane.name}: {failure.message}")
+                reasons.append(f"{computing.lane}: {failure.message}")
             else:
                 said = "; ".join(reasons) or "the model has no network"
                 self._exacts[asked] = {"reason": f"nothing computes it in float64 ({said})"}
         return self._exacts[asked]
 
-    def _writers(self, model: str) -> Iterator[Lane]:
-        """The lanes to ask for a file: the first of each framework of the model, the reference's before all others.
+    def _writers(self, asked: Workload) -> Iterator[Workload]:
+        """A workload in each lane to ask for a file: in the first of each framework, the reference's before all others.
 
         A lane that rounds its weights is never asked.
         """
-        known, exact = self._project.models[model], [lane for lane in LANES.values() if not lane.quantised]
-        for framework in dict.fromkeys((known.reference, *known.networks, *networks(model))):
-            yield from itertools.islice((lane for lane in exact if lane.framework == framework), 1)
+        known, exact = self._project.models[asked.model], [lane for lane in LANES.values() if not lane.quantised]
+        for framework in dict.fromkeys((known.reference, *known.networks, *networks(asked.model))):
+            for lane in itertools.islice((lane for lane in exact if lane.framework == framework), 1):
+                yield dataclasses.replace(asked, lane=lane.name)
 
-    def _write(self, lane: Lane, asked: Workload, job: Mapping[str, Any]) -> Failure | None:
-        """Let a lane write a file that other measurements read; return the failure if it did not."""
-        workload = dataclasses.replace(asked, lane=lane.name)
-        model = complete(self._project.models[workload.model], lane.name)
+    def _write(self, workload: Workload, job: Mapping[str, Any]) -> Failure | None:
+        """Let a workload's lane write a file that other measurements read; return the failure if it did not."""
+        model = complete(self._project.models[workload.model], workload.lane)
         own = {**job, "workload": workload.to_json(), "model": model.to_json()}
         # A worker that hangs while it ends would keep this job waiting until its deadline.
         self._settle()
-        return self._served(lane, own, workload, lambda stage: None).failure
+        return self._served(workload, own, lambda stage: None).failure
 
-    def _together(
-        self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]
-    ) -> Measurement:
+    def _together(self, workload: Workload, job: dict[str, Any], tell: Callable[[str], None]) -> Measurement:
         """Measure a workload in one process per device; the lane's launcher, or srun, starts them."""
-        python, size = self._python(lane), workload.devices
-        slurm = allocated(os.environ)
+        lane, size = LANES[workload.lane], workload.devices
+        python, slurm = self._python(lane), allocated(os.environ)
         config = {
             "launcher": "srun" if slurm else lane.launcher,
             "command": command(python, RANK),
             "size": size,
             "cpus": () if slurm else self._cpus(size),
         }
-        # A rank shares the machine with the others.
-        job = {**job, "facts": None, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
-        variables = {KEY: uuid.uuid4().hex, **self._variables(lane, size), JOB: json.dumps(job)}
+        variables = {KEY: uuid.uuid4().hex, **self._variables(lane, size)}
         if COORDINATOR not in variables and not slurm:
             # gloo would look up this host's name and then listen on all network interfaces.
             nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
             variables = {**nearby, **variables, COORDINATOR: f"127.0.0.1:{free_port()}"}
-        try:
-            launched = Launched(command(python, LAUNCHER, json.dumps(config)), variables)
-        except OSError as error:
-            failure = Failure("crashed", f"the ranks cannot be started with {python} ({error})")
-            return Measurement(workload, failure=failure)
-        limit = job["protocol"]["deadline"] + job["patience"]
-        return launched.measure(workload, limit, tell)
+        launcher = command(python, LAUNCHER, json.dumps(config))
+        return ranks.measure(launcher, variables, workload, {**job, "threads": slurm}, tell)
 
     def _cpus(self, devices: int) -> tuple[int, ...]:
         """The CPUs of ranks: on several GPUs those near any of them."""

@@ -1,13 +1,14 @@
 """pytest's side of a workload over several devices: starts the launcher, follows the ranks, describes failures."""
 
 import dataclasses
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fwbench.errors import UserError
+from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.worker.client.channel import Channel
@@ -15,73 +16,80 @@ from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import END_DEADLINE, KILL_DEADLINE
 from fwbench.worker.client.starting import START_DEADLINE
-from fwbench.worker.ranks.star import LOST, TOLD
+from fwbench.worker.ranks.star import DEADLINE, JOB, LOST, TOLD
 
 
-class Launched:
-    """The ranks of one workload, and their launcher, which this command starts; all have this environment.
+def measure(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    workload: Workload,
+    job: Mapping[str, Any],
+    tell: Callable[[str], None],
+    rank: int | None = None,
+) -> Measurement:
+    """Measure a workload in ranks, whose launcher this command starts; return when all of them have ended.
 
-    With a `rank`, the command is the rank of this number, one of several that somebody else has started. An OSError
-    says that the launcher cannot be started.
+    Args:
+        environment: of the launcher and all ranks.
+        job: as `Workers.job` makes it, with `threads`: whether a rank chooses its number of threads by its CPUs.
+        rank: the command is the rank of this number, one of several that somebody else has started. If it is not the
+            first and has done its part, the measurement has no numbers.
+
+    Raises:
+        UserError: nothing can be started, or there is no room for temporary files.
     """
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], rank: int | None = None) -> None:
-        self._rank = rank
-        self._scratch = Scratch()
+    # A rank shares the machine with the others.
+    message = {**job, "facts": None, "lane": LANES[workload.lane].to_json(), "joining": DEADLINE}
+    with Scratch() as scratch:
+        variables = {**environment, JOB: json.dumps(message), "TMPDIR": str(scratch.path)}
         try:
-            self._channel = Channel(command, {**environment, "TMPDIR": str(self._scratch.path)})
-        except (OSError, UserError):
-            self._scratch.close()
-            raise
-
-    def measure(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
-        """The ranks' measurement; returns when all of them have ended.
-
-        They have `limit` seconds from the moment at which all have come. The measurement has no numbers on a rank that
-        is not the first and has done its part.
-        """
+            channel = Channel(command, variables)
+        except OSError as error:
+            failure = Failure("crashed", f"the ranks cannot be started with {command[0]} ({error})")
+            return Measurement(workload, failure=failure)
         try:
-            return self._converse(workload, limit, tell)
+            limit = job["protocol"]["deadline"] + job["patience"]
+            return _converse(_Ranks(channel, workload.devices, tell), workload, limit, rank)
         finally:
             # Ctrl-C, a bug of fwbench, or a rank that does not end: leave nothing running.
-            self._channel.kill()
-            self._channel.close(patience=KILL_DEADLINE)
-            self._scratch.close()
+            channel.kill()
+            channel.close(patience=KILL_DEADLINE)
 
-    def _converse(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
-        conversation = _Ranks(self._channel, workload.devices, tell)
-        measurement: Measurement | None = None
-        failure: Failure | None = None
-        # Only the first rank reports when all have joined.
-        deadline = conversation.asked + START_DEADLINE + (limit if self._rank else 0.0)
-        given = START_DEADLINE
-        while not isinstance(answer := conversation.receive(deadline, given), Failure) and "ended" not in answer:
-            if "ranks" in answer:
-                conversation.joined(answer["ranks"])
-                deadline, given = time.monotonic() + limit, limit
-            elif "failure" in answer:
-                # The first rank to fail knows the reason; the others fail because they lose it.
-                failure = failure or _of_rank(answer, workload.devices)
-                deadline = min(deadline, time.monotonic() + END_DEADLINE)
-            elif "measurement" in answer:
-                measurement = answer["measurement"]
-                deadline = time.monotonic() + END_DEADLINE
-        if measurement is not None:
-            return conversation.timed(measurement)
-        codes: dict[int, int] = {}
-        if not isinstance(answer, Failure):
-            codes = {int(rank): code for rank, code in answer["ended"].items()}
-        elif conversation.code is not None and self._rank is not None:
-            codes = {self._rank: conversation.code}
-        if isinstance(answer, dict) or codes:
-            sentence = "another rank is gone, whose own launcher says why"
-            answer = Failure("crashed", sentence, conversation.stage, conversation.said())
-        if self._rank and codes == {self._rank: 0}:
-            return Measurement(workload)
-        if ended := first_ended(codes):
-            rank, code = ended
-            failure = conversation.died(code, f"rank {rank} of {workload.devices}")
-        return Measurement(workload, failure=failure or answer)
+
+def _converse(conversation: "_Ranks", workload: Workload, limit: float, own: int | None) -> Measurement:
+    """The ranks' measurement; they have `limit` seconds from the moment at which all have come."""
+    measurement: Measurement | None = None
+    failure: Failure | None = None
+    # Only the first rank reports when all have joined.
+    deadline = conversation.asked + START_DEADLINE + (limit if own else 0.0)
+    given = START_DEADLINE
+    while not isinstance(answer := conversation.receive(deadline, given), Failure) and "ended" not in answer:
+        if "ranks" in answer:
+            conversation.joined(answer["ranks"])
+            deadline, given = time.monotonic() + limit, limit
+        elif "failure" in answer:
+            # The first rank to fail knows the reason; the others fail because they lose it.
+            failure = failure or _of_rank(answer, workload.devices)
+            deadline = min(deadline, time.monotonic() + END_DEADLINE)
+        elif "measurement" in answer:
+            measurement = answer["measurement"]
+            deadline = time.monotonic() + END_DEADLINE
+    if measurement is not None:
+        return conversation.timed(measurement)
+    codes: dict[int, int] = {}
+    if not isinstance(answer, Failure):
+        codes = {int(rank): code for rank, code in answer["ended"].items()}
+    elif conversation.code is not None and own is not None:
+        codes = {own: conversation.code}
+    if isinstance(answer, dict) or codes:
+        sentence = "another rank is gone, whose own launcher says why"
+        answer = Failure("crashed", sentence, conversation.stage, conversation.said())
+    if own and codes == {own: 0}:
+        return Measurement(workload)
+    if ended := first_ended(codes):
+        rank, code = ended
+        failure = conversation.died(code, f"rank {rank} of {workload.devices}")
+    return Measurement(workload, failure=failure or answer)
 
 
 class _Ranks(Conversation):

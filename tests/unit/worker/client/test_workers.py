@@ -27,6 +27,7 @@ from fwbench.worker.client.starting import PACKAGE, command, environment
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.process import building, server
 from fwbench.worker.process.server import serve
+from fwbench.worker.ranks import client as ranks_client
 from fwbench.worker.ranks.star import JOB
 from tests.tensorflow import needs_tensorflow
 from tests.unit.fakes import NO_PROJECT
@@ -252,7 +253,7 @@ def attempts(monkeypatch):
         def __init__(self, python, lane, cpus, variables, compiled=None):
             self.flags = variables.get("XLA_FLAGS")
 
-        def measure(self, job, workload, tell, waited=0.0, keeps=False):
+        def measure(self, job, workload, tell, *, keeps=False):
             self.made.append(self.flags)
             right = self.good is not None and self.flags is not None and self.flags.endswith(self.good)
             return Measurement(workload, failure=None if right else self.failure)
@@ -294,7 +295,7 @@ def test_workers_of_a_run_share_facts_and_ranks_have_none(monkeypatch, tmp_path)
     assert first == same
     assert first["folder"] != other["folder"]
     sent = []
-    monkeypatch.setattr(workers_module, "Launched", lambda command, variables: sent.append(variables) or 1 / 0)
+    monkeypatch.setattr(ranks_client, "Channel", lambda command, variables: sent.append(variables) or 1 / 0)
     workers, spread = Workers(machine(), "cpu", {}, NO_PROJECT), Workload("torch", "mlp", batch_size=2, devices=2)
     with pytest.raises(ZeroDivisionError):
         workers.measure(spread, PROFILES["quick"], ignore)
@@ -355,7 +356,7 @@ def test_what_was_waited_is_waited_once(attempts):
     """All measurements share the patience."""
     given = []
 
-    def measure(self, job, workload, tell, waited=0.0, keeps=False):
+    def measure(self, job, workload, tell, *, keeps=False):
         given.append(job["patience"])
         return Measurement(workload, stages={"waiting for quiet": 2.0})
 
@@ -400,7 +401,7 @@ def test_a_batch_is_halved_until_it_fits(attempts, batch, accumulate, tried):
     """In whole parts of what its gradients are accumulated over."""
     sizes = []
 
-    def measure(self, job, workload, tell, waited=0.0, keeps=False):
+    def measure(self, job, workload, tell, *, keeps=False):
         sizes.append(job["workload"]["batch_size"])
         full = None if workload.batch_size <= 8 else Failure("out_of_memory", "memory ran out")
         return Measurement(workload, failure=full)

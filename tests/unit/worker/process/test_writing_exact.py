@@ -39,13 +39,13 @@ class Calculators(Workers):
         super().__init__(machine(), "cpu", {}, Project(Path(), (), models), lowers=lambda workload: lowers)
         self.able, self.asked, self.jobs = able, [], []
 
-    def _write(self, lane, asked, job):
-        self.asked.append(dataclasses.replace(asked, lane=lane.name))
-        return None if lane.name in self.able else Failure("unavailable", "it cannot")
+    def _write(self, workload, job):
+        self.asked.append(workload)
+        return None if workload.lane in self.able else Failure("unavailable", "it cannot")
 
-    def _plainly(self, lane, job, workload, tell):
+    def _plainly(self, workload, job, tell):
         self.jobs.append(job)
-        return super()._plainly(lane, {**job, "exact": None}, workload, tell)
+        return super()._plainly(workload, {**job, "exact": None}, tell)
 
     def exact(self, workload=LOW, **changes):
         return self._exact(dataclasses.replace(workload, **changes), {}, lambda stage: None)
@@ -249,8 +249,8 @@ def test_what_every_lane_takes_over_is_of_the_first_of_several_networks(monkeypa
     two = fwbench.Model("two", inputs=fwbench.normal(3), torch=networks)
     jobs = []
 
-    def served(self, lane, job, workload, tell, waited=0.0):
-        jobs.append((lane.name, job["workload"]["lane"], job["model"]["networks"]["torch"]))
+    def served(self, workload, job, tell):
+        jobs.append((workload.lane, job["workload"]["lane"], job["model"]["networks"]["torch"]))
         return Measurement(workload)
 
     monkeypatch.setattr(Workers, "_served", served)

@@ -132,9 +132,9 @@ class Writers(Workers):
         super().__init__(machine(), "cpu", {}, Project(Path(), (), models))
         self.able, self.asked = able, []
 
-    def _write(self, lane, asked, job):
-        self.asked.append((lane.name, asked.seed, asked.axes))
-        if lane.name not in self.able:
+    def _write(self, workload, job):
+        self.asked.append((workload.lane, workload.seed, workload.axes))
+        if workload.lane not in self.able:
             return Failure("unavailable", "no")
         Path(job["save"]).write_text("written")
         return None

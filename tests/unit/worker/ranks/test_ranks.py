@@ -30,6 +30,7 @@ from fwbench.report import contents, ratios, scaling
 from fwbench.worker.client.starting import environment
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.run import Measuring
+from fwbench.worker.ranks import client
 from fwbench.worker.ranks import rank as ranking
 from fwbench.worker.ranks.client import first_ended
 from fwbench.worker.ranks.star import JOB, LostError, Place, RankError, Star, first_node, free_port, place
@@ -428,18 +429,15 @@ def test_ranks_that_a_launcher_has_started_share_no_facts(monkeypatch):
     """Each of them would look for the others' in a folder of its own."""
     jobs = []
 
-    class Recording:
-        def __init__(self, command, environment, rank):
-            jobs.append((rank, json.loads(environment[JOB])))
-
-        def measure(self, workload, limit, tell):
-            return Measurement(workload)
+    def channel(command, environment):
+        jobs.append(json.loads(environment[JOB]))
+        raise OSError
 
     monkeypatch.setattr(measuring_by_hand, "place", lambda environment: Place(1, 2, 1, "here", 1, b"", "torchrun"))
-    monkeypatch.setattr(measuring_by_hand, "Launched", Recording)
-    assert main(["measure", "lane=torch", "model=mlp", "batch_size=8"]) == 0
-    ((rank, job),) = jobs
-    assert (rank, job["facts"], job["workload"]["devices"]) == (1, None, 2)
+    monkeypatch.setattr(client, "Channel", channel)
+    assert main(["measure", "lane=torch", "model=mlp", "batch_size=8"]) == 1
+    (job,) = jobs
+    assert (job["facts"], job["threads"], job["workload"]["devices"]) == (None, True, 2)
 
 
 def speeds(devices, batch_size, *rates, **fields):
