@@ -89,7 +89,7 @@ class DuetGate(Gate):
         self._taken: list[tuple[Stage, Workload | PlainTest, Pair]] = []
         self._explained: list[str] = []
         self._keep: Callable[[Mapping[str, Any]], None] = lambda record: None
-        self._base = find(self._against, self._project.root)
+        self._base, self._top = find(self._against, self._project.root)
 
     def covers(self, workload: Workload) -> bool:
         """True except for epochs, which are too long for turns, and the harness's benchmarks, which have no base."""
@@ -104,7 +104,7 @@ class DuetGate(Gate):
 
     @property
     def against(self) -> Mapping[str, Any]:
-        return {"revision": self._base.revision, "interpreter": self._base.interpreter}
+        return {"revision": self._base.revision, "interpreter": self._base.python}
 
     def keep(self, keep: Callable[[Mapping[str, Any]], None]) -> None:
         self._keep = keep
@@ -297,7 +297,7 @@ class DuetGate(Gate):
             python = self._selection.pythons.get(LANES[subject.lane].framework, python)
         regression = Regression(
             self._against,
-            self._base.top,
+            self._top,
             "." if self._base.revision else "",
             self._project,
             python,

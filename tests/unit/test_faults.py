@@ -691,7 +691,7 @@ def test_a_side_of_a_duet_that_hangs_is_told_with_where_it_was(suite, folder):
         assert fault.failure.kind == "timed_out"
         told = f"no result within the deadline of {deadline:g} s; the worker was killed during turns in hang ("
         assert fault.failure.message.startswith(told)
-        assert " in _take_turns\n" in fault.failure.detail
+        assert " in take_turns\n" in fault.failure.detail
         assert of_this_test() == set()
     assert list(folder.iterdir()) == []
 

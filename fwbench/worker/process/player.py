@@ -68,23 +68,10 @@ def play(lane: Lane, job: Mapping[str, Any], send: Send, receive: Receive) -> No
             send(stray(job) or {"failure": framework.to_json(), "lacking": False})
             return
         make = functools.partial(Built, framework, job, witness, send)
-        _play(make, lane, framework, job, witness, send, receive)
+        take_turns(make, lane, framework, job, witness, send, receive)
 
 
-def play_measured(
-    lane: Lane,
-    job: Mapping[str, Any],
-    framework: Framework,
-    program: Program,
-    witness: Witness,
-    send: Send,
-    receive: Receive,
-) -> None:
-    """Take a job's turns with a program that this process has measured; never raises, whatever its code does."""
-    _play(functools.partial(Measured, program, job), lane, framework, job, witness, send, receive)
-
-
-def _play(
+def take_turns(
     make: Callable[[], "Player"],
     lane: Lane,
     framework: Framework,
@@ -93,35 +80,34 @@ def _play(
     send: Send,
     receive: Receive,
 ) -> None:
+    """Make a job's player and let it take turns; never raises, whatever the measured code does."""
     try:
         player = make()
         send(stray(job) or {"built": player.described(lane.distributions)})
         send({"stage": "turns"})
-        _take_turns(player, job, witness, send, receive)
+        message = receive()
+        while message is not None and "end" not in message:
+            player.place(message["place"])
+            with player.program.session():
+                send({"placed": player.warm_up()})
+                while (message := receive()) is not None and not message.keys() & {"place", "finish"}:
+                    send(_answer(player, message, job))
+                if message is not None and "finish" in message:
+                    finished = player.finished(message["finish"], job["root"])
+                    send({**finished, "edited": witness.edited(), "sources": witness.sources()})
+                    return
     except BaseException as error:
         answer = {"failure": failure(error, framework).to_json(), "lacking": isinstance(error, ModelError)}
         send(stray(job) or answer)
 
 
-def _take_turns(player: "Player", job: Mapping[str, Any], witness: Witness, send: Send, receive: Receive) -> None:
-    message = receive()
-    while message is not None and "end" not in message:
-        player.place(message["place"])
-        with player.program.session():
-            send({"placed": player.warm_up()})
-            while (message := receive()) is not None and not message.keys() & {"place", "finish"}:
-                if "rounds" in message:
-                    rounds = message["rounds"]
-                    send(watched(player.usual, rounds, player.turn, rounds))
-                elif "alone" in message:
-                    calls = message["alone"], message["together"]
-                    send(watched(player.usual, sum(calls), player.alone_and_together, *calls))
-                else:
-                    send(stray(job) or {"modules": "own"})
-            if message is not None and "finish" in message:
-                finished = player.finished(message["finish"], job["root"])
-                send({**finished, "edited": witness.edited(), "sources": witness.sources()})
-                return
+def _answer(player: "Player", asked: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+    if "rounds" in asked:
+        return watched(player.usual, asked["rounds"], player.turn, asked["rounds"])
+    if "alone" in asked:
+        calls = asked["alone"], asked["together"]
+        return watched(player.usual, sum(calls), player.alone_and_together, *calls)
+    return stray(job) or {"modules": "own"}
 
 
 def stray(job: Mapping[str, Any]) -> dict[str, Any]:

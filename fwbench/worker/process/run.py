@@ -31,7 +31,7 @@ from fwbench.worker.process.building import DisagreementError, build, join, vers
 from fwbench.worker.process.checks import aim
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program
-from fwbench.worker.process.player import Receive, Send, play_measured
+from fwbench.worker.process.player import Measured, Receive, Send, take_turns
 from fwbench.worker.process.training import measure_epochs, opened
 from fwbench.worker.process.witness import Witness, changed, in_force
 from fwbench.worker.process.writing import write
@@ -60,7 +60,8 @@ def run(lane: Lane, job: Mapping[str, Any], send: Send, receive: Receive) -> Non
     held = None if measurement.failure else measuring.measured
     send({"measurement": measurement.to_json(), "stays": held is not None})
     if held and (turns := receive()) is not None and "turns" in turns:
-        play_measured(lane, turns, *held, send, receive)
+        framework, program, witness = held
+        take_turns(lambda: Measured(program, turns), lane, framework, turns, witness, send, receive)
 
 
 def measure(

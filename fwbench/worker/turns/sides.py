@@ -76,19 +76,6 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Against:
-    """The base of a duet: an interpreter or a revision; the other is None.
-
-    Attributes:
-        top: of the user's repository, or the project's root folder if there is none.
-    """
-
-    interpreter: str | None
-    revision: str | None
-    top: Path
-
-
-@dataclass(frozen=True)
 class Named:
     """The meaning of a word: a revision's hash, or an interpreter's path; the other is None."""
 
@@ -117,8 +104,11 @@ def named(word: str, top: Path | Absent, here: str) -> Named | Absent:
     return Absent(f"{word!r} is no interpreter, and no revision of {line(str(top))}{apart}")
 
 
-def find(against: str, folder: Path) -> Against:
+def find(against: str, folder: Path) -> tuple[Named, Path]:
     """Resolve a revision, an interpreter or a release for the project in this folder.
+
+    Returns:
+        Its meaning, and the top folder of the user's repository, or the project's root folder if there is none.
 
     Raises:
         UserError: it is none of them, or a revision that lacks the `fwbench` that is part of this repository.
@@ -139,7 +129,7 @@ def find(against: str, folder: Path) -> Against:
                 f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
                 f"own, and that revision of {line(str(top))} has none in {package}: give a later one."
             )
-    return Against(meant.python, meant.revision, top)
+    return meant, top
 
 
 def own(top: Path) -> Path | None:
@@ -159,19 +149,19 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
     Frameworks have the interpreters `pythons` in head, and in base where it is a revision. If there is no such revision
     or interpreter, a UserError says so.
     """
-    base = find(against, project.root)
+    base, top = find(against, project.root)
     with Scratch() as made:
-        side = functools.partial(placed, base.top, made.path, project)
-        (made.path / "head").symlink_to(base.top, target_is_directory=True)
-        tree = base.top if base.revision else None
-        head = side("head", "head", _describe(base.top), pythons=pythons, tree=tree)
-        if base.interpreter:
-            (made.path / "base").symlink_to(base.top, target_is_directory=True)
-            yield side("base", "base", against, python=base.interpreter), head
+        side = functools.partial(placed, top, made.path, project)
+        (made.path / "head").symlink_to(top, target_is_directory=True)
+        tree = top if base.revision else None
+        head = side("head", "head", _describe(top), pythons=pythons, tree=tree)
+        if base.python:
+            (made.path / "base").symlink_to(top, target_is_directory=True)
+            yield side("base", "base", against, python=base.python), head
             return
         assert base.revision is not None
         title = f"{against} ({base.revision[:12]})"
-        Checkouts(base.top, made.path).make(base.revision, "base", title)
+        Checkouts(top, made.path).make(base.revision, "base", title)
         yield side("base", "base", title, pythons=pythons, tree=tree), head
 
 

@@ -272,6 +272,6 @@ def test_without_uv_it_is_one_sentence(below, monkeypatch, tmp_path):
 def test_a_duet_takes_a_release_as_its_base(below, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     monkeypatch.setattr(sys, "executable", below)
-    base = sides.find("framework==2.0", tmp_path)
-    assert has(base.interpreter, "framework") == "2.0"
+    base, _ = sides.find("framework==2.0", tmp_path)
+    assert has(base.python, "framework") == "2.0"
     assert base.revision is None

@@ -147,11 +147,13 @@ def test_a_branch_named_like_a_program_is_a_revision_and_a_path_an_interpreter(p
     tool.symlink_to(sys.executable)
     monkeypatch.chdir(project)
     assert shutil.which("test")
-    assert find("test", project).revision == find("origin/main", project).revision == git(project, "rev-parse", "v1")
-    assert find("tools/python", project).interpreter == str(tool)
+    assert (
+        find("test", project)[0].revision == find("origin/main", project)[0].revision == git(project, "rev-parse", "v1")
+    )
+    assert find("tools/python", project)[0].python == str(tool)
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     (tool.parent / "python3.99").symlink_to(sys.executable)
-    assert find("python3.99", project).interpreter == str(tool.parent / "python3.99")
+    assert find("python3.99", project)[0].python == str(tool.parent / "python3.99")
 
 
 @pytest.mark.parametrize(
