@@ -31,7 +31,7 @@ from fwbench.worker.ranks import client as ranks_client
 from fwbench.worker.ranks.star import JOB
 from tests.tensorflow import needs_tensorflow
 from tests.unit.fakes import NO_PROJECT
-from tests.unit.processes import gone, grandchildren
+from tests.unit.processes import grandchildren
 from tests.unit.shared import UNTIMED, finish
 
 EMPTY = Workload("noop", "noop")
@@ -68,12 +68,6 @@ def untuned(monkeypatch):
     for name in os.environ:
         if name.startswith(_ALLOCATOR):
             monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def endless(protocol):
-    """A protocol that a worker would not finish within any test's patience."""
-    return dataclasses.replace(protocol, min_rounds=10**9)
 
 
 def ignore(stage):
@@ -137,19 +131,6 @@ def test_a_record_is_returned_at_once_and_its_worker_awaited_before_the_next_job
     ]
 
 
-def test_an_interrupted_client_leaves_no_worker(workers, endless):
-    pids = []
-
-    def interrupt(stage):
-        if stage == "latency":
-            pids.extend(grandchildren(os.getpid()))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        workers.measure(FIXED, endless, interrupt)
-    assert gone(pids)
-
-
 def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_words(protocol, tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no such module: fwbench' >&2\nexit 3\n")
@@ -170,22 +151,6 @@ def test_an_interpreter_without_what_fwbench_needs_is_one_sentence(protocol, tmp
     workers.close()
     assert failure.kind == "crashed"
     assert "bare/bin/python: its interpreter cannot import fwbench (No module named 'numpy')" in failure.message
-
-
-def test_what_a_library_prints_stays_out_of_the_messages():
-    script = textwrap.dedent(
-        """
-        import os
-        from fwbench.worker.process.pipes import Pipes
-        send = Pipes().send
-        print("printed")
-        os.system("echo echoed")
-        send({"message": 1})
-        """
-    )
-    done = finish(sys.executable, "-c", script, check=True)
-    assert done.stdout == '\n{"message": 1}\n'
-    assert "echoed" in done.stderr
 
 
 @pytest.mark.parametrize(

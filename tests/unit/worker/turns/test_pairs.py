@@ -222,20 +222,6 @@ def test_memory_that_cannot_hold_both_sides_is_nobodys_fault(tmp_path, name):
 
 
 @linux
-def test_a_side_that_ends_with_bad_alloc_has_run_out_of_memory(tmp_path):
-    """Without an exception that anybody could tell."""
-    small = tmp_path / "small" / "fwbench"
-    shutil.copytree(PACKAGE, small)
-    last = "def build(*_):\n    import os\n    os.write(2, b'std::bad_alloc')\n    os.abort()\n"
-    with (small / "frameworks" / "noop" / "adapter.py").open("a") as adapter:
-        adapter.write(f"\n\n{last}\n\nFRAMEWORK.build = build\n")
-    sides = real(tmp_path, head={"package": small})
-    found = compare({FIXED: THRESHOLDS}, Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
-    assert (found.kind, found.fault.failure.kind) == ("incomparable", "out_of_memory")
-    assert "memory ran out (the worker was killed by SIGABRT: std::bad_alloc)" in found.note
-
-
-@linux
 @pytest.mark.parametrize(("names", "kind"), [(("base",), "new"), (("head",), "missing"), (BOTH, "unavailable")])
 def test_a_framework_that_is_not_installed(tmp_path, names, kind):
     package = tmp_path / "without" / "fwbench"
