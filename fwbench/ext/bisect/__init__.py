@@ -5,5 +5,6 @@ from fwbench.extensions import Extension
 EXTENSION = Extension(
     commands={
         "bisect": ("find the commits with which a workload has become slower or faster", "fwbench.ext.bisect.command")
-    }
+    },
+    release="fwbench.ext.bisect.releases:stated",
 )

@@ -11,12 +11,12 @@ from packaging.utils import canonicalize_name
 
 from fwbench import git
 from fwbench.errors import Absent, UserError
+from fwbench.ext.bisect.releases import NAME, Environment, between, environment
 from fwbench.ext.causes.steps import Stretch, UnmeasurableError
 from fwbench.models.project import Project
 from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.turns.checkouts import Checkouts
-from fwbench.worker.turns.releases import NAME, Environment, between, environment
 from fwbench.worker.turns.sides import Side, placed
 
 # Makes the side of a state from its name, `base` or `head`, and the state's number.

@@ -13,11 +13,11 @@ from typing import Any
 
 from fwbench import git
 from fwbench.errors import Absent, UserError
+from fwbench.extensions import addition, resolve
 from fwbench.models.project import Project
 from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.starting import PACKAGE
-from fwbench.worker.turns import releases
 from fwbench.worker.turns.checkouts import Checkouts
 
 # An interpreter that is named by its version is looked up on the PATH.
@@ -92,7 +92,7 @@ def named(word: str, top: Path | Absent, here: str) -> Named | Absent:
     Raises:
         UserError: the release cannot be had, or git fails.
     """
-    if release := releases.stated(word, here):
+    if (stated := addition("release")) and (release := resolve(stated)(word, here)):
         return Named(python=release.python)
     if (os.path.dirname(word) or _VERSION.fullmatch(word)) and (path := shutil.which(word)):
         return Named(python=os.path.abspath(path))

@@ -6,7 +6,7 @@ import pytest
 
 from fwbench.compare.pair import Pair
 from fwbench.ext.causes import searching, series
-from tests.unit.worker.turns.test_releases import below, has, made, wheels  # noqa: F401 (fixtures)
+from tests.ext.bisect.test_environments import below, has, made, wheels  # noqa: F401 (fixtures)
 
 
 class Given:

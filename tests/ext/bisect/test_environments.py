@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from fwbench.errors import UserError
+from fwbench.ext.bisect import releases
+from fwbench.ext.bisect.releases import between, environment
 from fwbench.models.importing import INSTALLED
-from fwbench.worker.turns import releases, sides
-from fwbench.worker.turns.releases import between, environment
+from fwbench.worker.turns import sides
 from tests.unit.shared import finish
 
 
