@@ -31,6 +31,8 @@ class Extension:
         prove: a function from a model, a framework's name, a project and `pythons` (interpreters by framework) to a
             `fwbench.models.store.Proved`, the proof of the framework's network, which it stores; a `UserError` if there
             can be no proof. Empty: there is none.
+        ranks: a module that measures a workload in one process per device, with the functions of
+            `fwbench.ext.cluster.ranks.client`; empty: there is none.
         release: a function from a text and an interpreter to an environment over that interpreter's packages with the
             release that the text states, as in `jax==0.10.0`; its `python` is the path of its interpreter. None if the
             text states none. Empty: there is none.
@@ -43,6 +45,7 @@ class Extension:
     pool: str = ""
     cause: str = ""
     prove: str = ""
+    ranks: str = ""
     release: str = ""
 
 
@@ -53,7 +56,7 @@ def extensions() -> tuple[Extension, ...]:
     return tuple(import_module(f"fwbench.ext.{name}").EXTENSION for name in names)
 
 
-def addition(kind: Literal["pool", "prove", "release"]) -> str:
+def addition(kind: Literal["pool", "prove", "ranks", "release"]) -> str:
     """The import path of the first extension's addition of this kind; empty if no extension here has one."""
     paths: Iterator[str] = (getattr(extension, kind) for extension in extensions())
     return next(filter(None, paths), "")

@@ -3,9 +3,8 @@
 import argparse
 import dataclasses
 import json
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pytest_benchmark.utils import get_commit_info
 
 from fwbench.commands.collecting import collected
 from fwbench.errors import UserError, hint
+from fwbench.extensions import addition, resolve
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete, unknown_network
@@ -26,10 +26,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client.starting import RANK, command, environment
 from fwbench.worker.client.workers import Workers
-from fwbench.worker.ranks import client as ranks
-from fwbench.worker.ranks.star import Place, RankError, place
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -53,14 +50,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    try:
-        here = place(os.environ)
-    except RankError as error:
-        raise UserError(f"{error}.") from None
+    ranks = resolve(known) if (known := addition("ranks")) else None
+    here = ranks.here() if ranks else None
     workload = stated(options.fields, here.size if here else 1)
     if here and here.size != workload.devices:
         raise UserError(f"{here.launcher} started {here.size} ranks, and devices={workload.devices} was asked for.")
-    if here is None and LANES[workload.lane].in_ranks(workload.devices, workload.device):
+    if ranks and here is None and LANES[workload.lane].in_ranks(workload.devices, workload.device):
         raise UserError(
             f"devices={workload.devices} needs as many ranks, and this process is alone: start it by torchrun or srun."
         )
@@ -76,10 +71,10 @@ def _run(options: argparse.Namespace) -> int:
 
     workers = Workers(machine(), workload.device, {}, project)
     try:
-        if here is None:
-            measurement = workers.measure(workload, protocol, tell)
+        if ranks and here:
+            measurement = ranks.take_part(here, workload, workers.job(workload, protocol), tell)
         else:
-            measurement = _in_ranks(here, workers.job(workload, protocol), workload, tell)
+            measurement = workers.measure(workload, protocol, tell)
     finally:
         workers.close()
     if measurement.failure:
@@ -92,13 +87,6 @@ def _run(options: argparse.Namespace) -> int:
                 files.write(options.output, json.dumps(_record(measurement), indent=1))
             print(f"written: {options.output}")
     return 0
-
-
-def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any) -> Measurement:
-    """This rank's part of the measurement; the first rank's is all of it."""
-    variables = environment(os.environ, machine().threads, workload.device, LANES[workload.lane], None)
-    rank = command(sys.executable, RANK)
-    return ranks.measure(rank, variables, workload, {**job, "threads": True}, tell, here.rank)
 
 
 def stated(texts: Sequence[str], size: int) -> Workload:

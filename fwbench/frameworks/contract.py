@@ -24,6 +24,10 @@ from fwbench.record.workload import Workload
 Offered = tuple[Callable[[], Any], str]
 
 
+class LostError(OSError):
+    """Another rank is gone, or has stopped for a reason that it reports itself."""
+
+
 class Ranks(ABC):
     """The processes that run one program together, as one of them sees them (the terms are MPI's).
 
@@ -41,7 +45,11 @@ class Ranks(ABC):
 
     @abstractmethod
     def agree(self, value: float) -> float:
-        """Return the first rank's value in all ranks; every rank calls this, and none returns before all have."""
+        """Return the first rank's value in all ranks; every rank calls this, and none returns before all have.
+
+        Raises:
+            LostError: another rank is gone, as `gather` does.
+        """
 
     @abstractmethod
     def gather(self, value: Any) -> list[Any]:

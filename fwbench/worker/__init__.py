@@ -1,4 +1,4 @@
 """The process boundary: `client` on pytest's side, `process` on the measured one, and `protocol` between them.
 
-`turns` is pytest's side of processes that take turns, and `ranks` of those that compute together.
+`turns` is pytest's side of processes that take turns.
 """

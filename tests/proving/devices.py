@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 
 from fwbench import frameworks
+from fwbench.ext.cluster.ranks.star import Place, Star, free_port
 from fwbench.ext.proofs.case import STEPS, Array, Case, Optimizer
 from fwbench.ext.proofs.errors import Errors, NotTheSame, Quantity, check, gradient_errors, relative_l2
 from fwbench.frameworks.contract import CompileTimes, Framework, Ranks, Trainer
@@ -36,7 +37,6 @@ from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Weights, draw, is_statistic
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.worker.ranks.star import Place, Star, free_port
 
 ROOT = Path(__file__).parents[2]
 

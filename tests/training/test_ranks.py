@@ -11,8 +11,9 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.workers import Workers
 from tests.unit.fakes import NO_PROJECT
+from tests.unit.shared import needs
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pins ranks to CPUs")
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="pins ranks to CPUs"), needs("cluster")]
 
 PROTOCOL = dataclasses.replace(PROFILES["quick"], energy_time=0.0)
 SHORT = dataclasses.replace(PROTOCOL, warmup_iterations=2, max_time=0.05, throughput_time=0.05, percentile_time=0.0)

@@ -19,9 +19,9 @@ from tests.unit.shared import ALONE, finish
 
 PACKAGE = Path(fwbench.__file__).parent
 TESTS = Path(__file__).parents[1]
-# The tests that prove the suite's own networks; they need the extension that proves, and TensorFlow's.
+# The tests that prove the suite's own networks; they need the extension that proves, TensorFlow's, and ranks.
 PROVING = ("correctness", "proving")
-PROVEN = ("fwbench.ext.proofs.", "fwbench.ext.tensorflow.")
+PROVEN = ("fwbench.ext.proofs.", "fwbench.ext.tensorflow.", "fwbench.ext.cluster.ranks.")
 KNOWN = """
 import json
 from fwbench.commands.cli import commands

@@ -49,7 +49,7 @@ from fwbench.worker.turns.sides import sides
 from tests.unit import processes
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import alive, as_in_a_terminal, children, descendants, gone, grandchildren, started_with
-from tests.unit.shared import ALONE, UNTIMED, needs
+from tests.unit.shared import ALONE, UNTIMED, extension, needs
 from tests.unit.suites import benchmarks, commit
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
@@ -383,6 +383,8 @@ def two(harness, monkeypatch):
 
 
 def of_two(harness, monkeypatch):
+    if extension("cluster") is None:
+        pytest.skip("the extension cluster is not here")
     cores = tuple(sorted(os.sched_getaffinity(0)))
     monkeypatch.setattr(harness.workers, "_machine", dataclasses.replace(machine(), cpus=cores, threads=len(cores)))
     return harness
@@ -474,7 +476,7 @@ SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0 exec "$@"
 
 def test_a_rank_that_does_not_come_is_named(two, monkeypatch, tmp_path):
     """By a launcher of Slurm's name that starts the first rank alone."""
-    monkeypatch.setattr("fwbench.worker.client.workers.DEADLINE", 1.0)
+    monkeypatch.setattr("fwbench.ext.cluster.ranks.client.DEADLINE", 1.0)
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "srun").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

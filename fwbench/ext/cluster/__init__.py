@@ -1,5 +1,5 @@
-"""Many accelerators at the same time, one workload each (`--fwbench-workers`)."""
+"""Several accelerators: one workload each at the same time (`--fwbench-workers`), or one workload over all of them."""
 
 from fwbench.extensions import Extension
 
-EXTENSION = Extension(pool="fwbench.ext.cluster.pool:spread")
+EXTENSION = Extension(pool="fwbench.ext.cluster.pool:spread", ranks="fwbench.ext.cluster.ranks.client")

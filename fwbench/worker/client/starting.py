@@ -15,8 +15,6 @@ from fwbench.record.lanes import Lane
 PACKAGE = Path(__file__).resolve().parents[2]
 _START = PACKAGE / "worker" / "process" / "start.py"
 SERVER = PACKAGE / "worker" / "process" / "server.py"
-LAUNCHER = PACKAGE / "worker" / "ranks" / "launcher.py"
-RANK = PACKAGE / "worker" / "ranks" / "rank.py"
 
 # Seconds of silence after which a starting server has failed: importing a framework from a cold disk takes long.
 START_DEADLINE = 180.0

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from fwbench.extensions import addition, resolve
 from fwbench.machine import Machine, nvml
 from fwbench.machine import facts as machine_facts
 from fwbench.machine.host import cpus_near
@@ -32,9 +33,7 @@ from fwbench.worker.client.fallback import Flags, added, compilers_fault, milder
 from fwbench.worker.client.ladder import Ladder
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import Server
-from fwbench.worker.client.starting import LAUNCHER, RANK, allocated, command, environment
-from fwbench.worker.ranks import client as ranks
-from fwbench.worker.ranks.star import COORDINATOR, KEY, free_port
+from fwbench.worker.client.starting import allocated, environment
 
 
 class Workers:
@@ -316,22 +315,14 @@ class Workers:
         return self._served(workload, own, lambda stage: None).failure
 
     def _together(self, workload: Workload, job: dict[str, Any], tell: Callable[[str], None]) -> Measurement:
-        """Measure a workload in one process per device; the lane's launcher, or srun, starts them."""
+        """Measure a workload in one process per device."""
+        if not (together := addition("ranks")):
+            sentence = "a process per device is measured by the extension `cluster`, which is not here"
+            return Measurement(workload, failure=Failure("unavailable", sentence))
         lane, size = LANES[workload.lane], workload.devices
-        python, slurm = self._python(lane), allocated(os.environ)
-        config = {
-            "launcher": "srun" if slurm else lane.launcher,
-            "command": command(python, RANK),
-            "size": size,
-            "cpus": () if slurm else self._cpus(size),
-        }
-        variables = {KEY: uuid.uuid4().hex, **self._variables(lane, size)}
-        if COORDINATOR not in variables and not slurm:
-            # gloo would look up this host's name and then listen on all network interfaces.
-            nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-            variables = {**nearby, **variables, COORDINATOR: f"127.0.0.1:{free_port()}"}
-        launcher = command(python, LAUNCHER, json.dumps(config))
-        return ranks.measure(launcher, variables, workload, {**job, "threads": slurm}, tell)
+        where = self._python(lane), self._variables(lane, size), self._cpus(size)
+        measurement: Measurement = resolve(together).launch(workload, job, *where, tell)
+        return measurement
 
     def _cpus(self, devices: int) -> tuple[int, ...]:
         """The CPUs of ranks: on several GPUs those near any of them."""

@@ -23,7 +23,9 @@ from fwbench.record.measurement import WAITING, Metric, Pass
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.process.witness import Witness
-from fwbench.worker.ranks.together import ELSEWHERE
+
+# The reason on ranks that share their host's counter and so read none.
+ELSEWHERE = "the first rank of the host reads its counter"
 
 
 @dataclass(eq=False)

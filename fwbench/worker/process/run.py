@@ -11,7 +11,7 @@ from typing import Any
 
 from fwbench.data import Data
 from fwbench.errors import Absent
-from fwbench.frameworks.contract import Framework, Program, Ranks
+from fwbench.frameworks.contract import Framework, LostError, Program, Ranks
 from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml
 from fwbench.machine.disturbances import slowed
@@ -35,7 +35,6 @@ from fwbench.worker.process.player import Measured, Receive, Send, take_turns
 from fwbench.worker.process.training import measure_epochs, opened
 from fwbench.worker.process.witness import Witness, changed, in_force
 from fwbench.worker.process.writing import write
-from fwbench.worker.ranks.star import LostError
 
 
 def prepare(lane: Lane) -> None:

@@ -20,13 +20,13 @@ from fwbench.record.measurement import Measurement, Rank
 from fwbench.record.workload import Workload
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.process.witness import Witness
-from fwbench.worker.ranks.together import combined
 from fwbench.worker.texts import Texts
 from fwbench.worker.turns.lanes import AMOUNTS, Lanes
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import Side
 from tests.unit.faults.projects import PART, SLOWER, mine
 from tests.unit.plain.plain_lane import LANE
+from tests.unit.shared import extension, needs
 from tests.unit.suites import commit
 
 KIND = "sources edited while they are measured"
@@ -201,8 +201,10 @@ def test_a_round_in_which_a_source_is_edited_does_not_count(mine, here, fault):
     fault(KIND, "a module is edited during a round of turns", said)
 
 
+@needs("cluster")
 def test_ranks_that_read_other_texts_measure_nothing(fault):
     """A rank may import a module later than another one, so that only the whole shows it."""
+    combined = extension("cluster.ranks.together").combined
     ranks = [Measurement(Workload("torch", "mine"), (1.0,), sources={"a.py": text, "b.py": "b"}) for text in "xy"]
     ranks[0].sources["of_the_first.py"] = "z"
     found = combined(ranks, [Rank(0, "", ""), Rank(1, "", "")])

@@ -27,8 +27,6 @@ from fwbench.worker.client.starting import PACKAGE, command, environment
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.process import building, server
 from fwbench.worker.process.server import serve
-from fwbench.worker.ranks import client as ranks_client
-from fwbench.worker.ranks.star import JOB
 from tests.tensorflow import needs_tensorflow
 from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import grandchildren
@@ -243,7 +241,7 @@ def measured(lane="jax", device="gpu"):
     return workers.measure(Workload(lane, "cnn", device=device), PROFILES["quick"], ignore)
 
 
-def test_workers_of_a_run_share_facts_and_ranks_have_none(monkeypatch, tmp_path):
+def test_workers_of_a_run_share_facts(tmp_path):
     def of(**options):
         workers = Workers(machine(), "cpu", {}, NO_PROJECT, **options)
         told = [workers.job(Workload(lane, "mlp"), PROFILES["quick"])["facts"] for lane in ("torch", "jax")]
@@ -259,12 +257,12 @@ def test_workers_of_a_run_share_facts_and_ranks_have_none(monkeypatch, tmp_path)
     (first, same), (other, _) = of(), of()
     assert first == same
     assert first["folder"] != other["folder"]
-    sent = []
-    monkeypatch.setattr(ranks_client, "Channel", lambda command, variables: sent.append(variables) or 1 / 0)
-    workers, spread = Workers(machine(), "cpu", {}, NO_PROJECT), Workload("torch", "mlp", batch_size=2, devices=2)
-    with pytest.raises(ZeroDivisionError):
-        workers.measure(spread, PROFILES["quick"], ignore)
-    assert json.loads(sent[0][JOB])["facts"] is None
+
+
+def test_a_core_without_the_extension_measures_no_workload_over_several_devices(workers, protocol, monkeypatch):
+    monkeypatch.setattr(workers_module, "addition", lambda kind: "")
+    failure = workers.measure(Workload("torch", "mlp", batch_size=2, devices=2), protocol, ignore).failure
+    assert (failure.kind, "cluster" in failure.message) == ("unavailable", True)
 
 
 def test_after_a_crash_a_gpus_compiler_is_tried_with_ever_less_autotuning(attempts, monkeypatch):

@@ -25,6 +25,10 @@ from contextlib import suppress
 from typing import Any
 
 from fwbench import frameworks
+from fwbench.ext.cluster.ranks import star as joining
+from fwbench.ext.cluster.ranks.star import JOB, LOST, TOLD, RankError, Star
+from fwbench.ext.cluster.ranks.together import combined
+from fwbench.frameworks.contract import LostError
 from fwbench.machine import machine, nvml
 from fwbench.machine.host import physical_cores
 from fwbench.record.lanes import Lane
@@ -32,9 +36,6 @@ from fwbench.record.measurement import Failure, Measurement, Rank
 from fwbench.worker.process.job import own_gpu
 from fwbench.worker.process.pipes import Pipes
 from fwbench.worker.process.run import measure
-from fwbench.worker.ranks import star as joining
-from fwbench.worker.ranks.star import JOB, LOST, TOLD, LostError, RankError, Star
-from fwbench.worker.ranks.together import combined
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -55,7 +56,7 @@ def main() -> int:
         if place.size != devices:
             raise RankError(f"{place.launcher} started {place.size} ranks, and the workload has {devices} devices")
         star = Star(place, job["joining"])
-    except RankError as error:
+    except (RankError, LostError) as error:
         send({"failure": vars(Failure("error", str(error), "join")), "rank": place.rank if place else 0})
         return TOLD
     try:

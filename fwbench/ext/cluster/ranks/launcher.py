@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from fwbench.ext.cluster.ranks.star import LOCAL, RANK, SIZE
 from fwbench.worker.process import lifetime
-from fwbench.worker.ranks.star import LOCAL, RANK, SIZE
 
 # Seconds that the other ranks have to end once one has failed, and seconds between two checks.
 _ENDS = 5.0

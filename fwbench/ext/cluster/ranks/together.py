@@ -5,10 +5,8 @@ from collections.abc import Sequence
 
 from fwbench.meters.latency import drift, percentiles
 from fwbench.record.measurement import CHANGED, NO_SCALING, Measurement, Metric, Rank, unavailable
+from fwbench.worker.process.job import ELSEWHERE
 from fwbench.worker.texts import unlike
-
-# The reason on ranks that share their host's counter and so read none.
-ELSEWHERE = "the first rank of the host reads its counter"
 
 # Metrics that are summed over all devices.
 _SUMMED = ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load", "epoch_energy")

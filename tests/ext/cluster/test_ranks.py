@@ -1,5 +1,6 @@
 """Ranks: how they find each other, that they make the same calls, and what their record says."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -13,10 +14,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from fwbench.commands import measure as measuring_by_hand
 from fwbench.commands.cli import main
 from fwbench.compare.cases import Case, Setting, cases, comparisons
 from fwbench.errors import UserError
+from fwbench.ext.cluster.ranks import client
+from fwbench.ext.cluster.ranks import rank as ranking
+from fwbench.ext.cluster.ranks.client import first_ended
+from fwbench.ext.cluster.ranks.star import JOB, LostError, Place, RankError, Star, first_node, free_port, place
+from fwbench.ext.cluster.ranks.together import ELSEWHERE, combined
+from fwbench.machine import machine
 from fwbench.meters.energy import SummedCounter
 from fwbench.meters.latency import latencies
 from fwbench.meters.throughput import queued
@@ -27,16 +33,13 @@ from fwbench.record.reading import read
 from fwbench.record.workload import Workload
 from fwbench.report import calls as tables_of_calls
 from fwbench.report import contents, ratios, scaling
+from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import environment
+from fwbench.worker.client.workers import Workers
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.run import Measuring
-from fwbench.worker.ranks import client
-from fwbench.worker.ranks import rank as ranking
-from fwbench.worker.ranks.client import first_ended
-from fwbench.worker.ranks.star import JOB, LostError, Place, RankError, Star, first_node, free_port, place
-from fwbench.worker.ranks.together import ELSEWHERE, combined
 from tests.unit import recorded
-from tests.unit.fakes import FakeClock, FakeFramework, FakeGpu, FakeProgram
+from tests.unit.fakes import NO_PROJECT, FakeClock, FakeFramework, FakeGpu, FakeProgram
 
 
 def places(size, port=None, key=b"key"):
@@ -425,7 +428,7 @@ def test_what_measures_nothing_by_hand_is_one_sentence(monkeypatch, capsys, fiel
     assert capsys.readouterr().err.startswith(f"fwbench: {sentence}")
 
 
-def test_ranks_that_a_launcher_has_started_share_no_facts(monkeypatch):
+def test_ranks_share_no_facts(monkeypatch):
     """Each of them would look for the others' in a folder of its own."""
     jobs = []
 
@@ -433,11 +436,16 @@ def test_ranks_that_a_launcher_has_started_share_no_facts(monkeypatch):
         jobs.append(json.loads(environment[JOB]))
         raise OSError
 
-    monkeypatch.setattr(measuring_by_hand, "place", lambda environment: Place(1, 2, 1, "here", 1, b"", "torchrun"))
     monkeypatch.setattr(client, "Channel", channel)
+    monkeypatch.setattr(client, "place", lambda environment: Place(1, 2, 1, "here", 1, b"", "torchrun"))
     assert main(["measure", "lane=torch", "model=mlp", "batch_size=8"]) == 1
-    (job,) = jobs
-    assert (job["facts"], job["threads"], job["workload"]["devices"]) == (None, True, 2)
+    with contextlib.closing(Workers(machine(), "cpu", {}, NO_PROJECT)) as workers:
+        spread = Workload("torch", "mlp", batch_size=8, devices=2)
+        assert workers.measure(spread, PROFILES["quick"], lambda stage: None).failure.kind == "crashed"
+    assert [(job["facts"], job["threads"], job["workload"]["devices"]) for job in jobs] == [
+        (None, True, 2),
+        (None, False, 2),
+    ]
 
 
 def speeds(devices, batch_size, *rates, **fields):

@@ -4,10 +4,27 @@ import dataclasses
 import json
 import os
 import signal
+import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from fwbench.errors import UserError
+from fwbench.ext.cluster.ranks.star import (
+    COORDINATOR,
+    DEADLINE,
+    JOB,
+    KEY,
+    LOST,
+    TOLD,
+    Place,
+    RankError,
+    free_port,
+    place,
+)
+from fwbench.machine import machine
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
@@ -15,37 +32,91 @@ from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import END_DEADLINE, KILL_DEADLINE
-from fwbench.worker.client.starting import START_DEADLINE
-from fwbench.worker.ranks.star import DEADLINE, JOB, LOST, TOLD
+from fwbench.worker.client.starting import START_DEADLINE, allocated, command, environment
+
+_LAUNCHER, _RANK = (Path(__file__).with_name(f"{name}.py") for name in ("launcher", "rank"))
 
 
-def measure(
-    command: Sequence[str],
-    environment: Mapping[str, str],
+def launch(
+    workload: Workload,
+    job: Mapping[str, Any],
+    python: str,
+    variables: Mapping[str, str],
+    cpus: Sequence[int],
+    tell: Callable[[str], None],
+) -> Measurement:
+    """Measure a workload in one process per device; its lane's launcher, or srun, starts them.
+
+    Args:
+        job: as `Workers.job` makes it.
+        variables: the environment of the launcher and all ranks.
+        cpus: those of all ranks, where they are on this host.
+
+    Raises:
+        UserError: nothing can be started, or there is no room for temporary files.
+    """
+    slurm = allocated(os.environ)
+    config = {
+        "launcher": "srun" if slurm else LANES[workload.lane].launcher,
+        "command": command(python, _RANK),
+        "size": workload.devices,
+        "cpus": () if slurm else cpus,
+    }
+    variables = {KEY: uuid.uuid4().hex, **variables}
+    if COORDINATOR not in variables and not slurm:
+        # gloo would look up this host's name and then listen on all network interfaces.
+        nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+        variables = {**nearby, **variables, COORDINATOR: f"127.0.0.1:{free_port()}"}
+    launcher = command(python, _LAUNCHER, json.dumps(config))
+    return _measured(launcher, variables, workload, {**job, "threads": slurm}, tell)
+
+
+def here() -> Place | None:
+    """This process's place among ranks that somebody else has started; None: it is no rank.
+
+    Raises:
+        UserError: the environment has a part of a place.
+    """
+    try:
+        return place(os.environ)
+    except RankError as error:
+        raise UserError(f"{error}.") from None
+
+
+def take_part(own: Place, workload: Workload, job: Mapping[str, Any], tell: Callable[[str], None]) -> Measurement:
+    """Measure a workload as one of the ranks that somebody else has started, at this process's place.
+
+    If it is not the first rank and has done its part, the measurement has no numbers.
+
+    Args:
+        job: as `Workers.job` makes it.
+
+    Raises:
+        UserError: as `launch`.
+    """
+    variables = environment(os.environ, machine().threads, workload.device, LANES[workload.lane], None)
+    return _measured(command(sys.executable, _RANK), variables, workload, {**job, "threads": True}, tell, own.rank)
+
+
+def _measured(
+    started: Sequence[str],
+    variables: Mapping[str, str],
     workload: Workload,
     job: Mapping[str, Any],
     tell: Callable[[str], None],
     rank: int | None = None,
 ) -> Measurement:
-    """Measure a workload in ranks, whose launcher this command starts; return when all of them have ended.
+    """Start a command, the launcher or one rank, and return the measurement when all that it started has ended.
 
-    Args:
-        environment: of the launcher and all ranks.
-        job: as `Workers.job` makes it, with `threads`: whether a rank chooses its number of threads by its CPUs.
-        rank: the command is the rank of this number, one of several that somebody else has started. If it is not the
-            first and has done its part, the measurement has no numbers.
-
-    Raises:
-        UserError: nothing can be started, or there is no room for temporary files.
+    The job has `threads`, too: whether a rank chooses its number of threads by its CPUs.
     """
     # A rank shares the machine with the others.
     message = {**job, "facts": None, "lane": LANES[workload.lane].to_json(), "joining": DEADLINE}
     with Scratch() as scratch:
-        variables = {**environment, JOB: json.dumps(message), "TMPDIR": str(scratch.path)}
         try:
-            channel = Channel(command, variables)
+            channel = Channel(started, {**variables, JOB: json.dumps(message), "TMPDIR": str(scratch.path)})
         except OSError as error:
-            failure = Failure("crashed", f"the ranks cannot be started with {command[0]} ({error})")
+            failure = Failure("crashed", f"the ranks cannot be started with {started[0]} ({error})")
             return Measurement(workload, failure=failure)
         try:
             limit = job["protocol"]["deadline"] + job["patience"]

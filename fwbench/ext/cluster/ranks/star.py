@@ -23,7 +23,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
-from fwbench.frameworks.contract import Ranks
+from fwbench.frameworks.contract import LostError, Ranks
 
 # fwbench's own launchers tell a rank its place by these variables. The coordinator and the key hold for every launcher.
 RANK, SIZE, LOCAL = "FWBENCH_RANK", "FWBENCH_RANKS", "FWBENCH_LOCAL_RANK"
@@ -43,11 +43,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class RankError(OSError):
-    """The ranks cannot find each other, or one is lost; the text is one sentence."""
-
-
-class LostError(RankError):
-    """Another rank is gone, or has stopped for a reason that it reports itself."""
+    """The ranks cannot find each other; the text is one sentence."""
 
 
 @dataclass(frozen=True)
