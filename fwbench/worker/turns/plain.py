@@ -19,7 +19,6 @@ from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.conversation import Conversation
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.starting import STABLE_ALLOCATOR, command
-from fwbench.worker.turns.partner import SideError
 from fwbench.worker.turns.rounds import PADDINGS, noise, take_turn
 from fwbench.worker.turns.sides import Side, within
 from fwbench.worker.turns.taken import Amounts, Taken
@@ -104,10 +103,7 @@ class PlainPairs:
             }
             start = 0.0
             for count, test in enumerate(tests, 1):
-                try:
-                    played: Pair | Fault = self._pair(test, seats, start, len(tests))
-                except SideError as error:
-                    played = error.fault
+                played = self._pair(test, seats, start, len(tests))
                 if test is tests[0] and isinstance(played, Pair):
                     # The first test's own turns are few seconds beside the start of its processes.
                     start = (time.monotonic() - begun) / len(tests)
@@ -121,11 +117,11 @@ class PlainPairs:
                     return count
         return len(tests)
 
-    def _pair(self, test: PlainTest, seats: Mapping[str, "_Seat"], start: float, tests: int) -> Pair:
+    def _pair(self, test: PlainTest, seats: Mapping[str, "_Seat"], start: float, tests: int) -> Pair | Fault:
         """Let both sides' calls of a test take turns, in processes for so many tests.
 
-        `start` is the pair's share of the seconds in which these started. A side that did not come to its benchmark, or
-        failed, raises a SideError.
+        `start` is the pair's share of the seconds in which these started. Returns the fault of a side that did not come
+        to its benchmark, or failed.
         """
         begun = time.monotonic()
         told = {name: seat.arrive(test) for name, seat in seats.items()}
@@ -151,7 +147,7 @@ class PlainPairs:
                     over |= {name: message} if message["over"] != "passed" else {}
         for name in ("head", "base"):
             if name in over:
-                raise self._error(test, seats[name], over)
+                return self._fault(test, seats[name], over)
         return taken.pair("cpu", start + time.monotonic() - begun)
 
     def _take_turns(
@@ -174,8 +170,8 @@ class PlainPairs:
         for name, seat in seats.items() if self._searching else ():
             taken.described[name] |= seat.ask({"finish": {"profiled": self._profiled}}, "sources")
 
-    def _error(self, test: PlainTest, seat: "_Seat", over: Mapping[str, Mapping[str, Any]]) -> SideError:
-        """The error for a side that was over without turns, or for a head that has failed."""
+    def _fault(self, test: PlainTest, seat: "_Seat", over: Mapping[str, Mapping[str, Any]]) -> Fault:
+        """The fault of a side that was over without turns, or of a head that has failed."""
         message = over[seat.name]
         said, what = message["message"], message["over"]
         said = "it does not use its benchmark" if what == "passed" else said
@@ -184,10 +180,8 @@ class PlainPairs:
         kinds: Mapping[str, FailureKind] = {"failed": "error", "died": "crashed"}
         kind = kinds.get(what, "unavailable")
         stage, detail = "build" if seat.name == "base" else None, message.get("detail", "")
-        error = SideError(seat.side, Failure(kind, said, stage, detail))
         lost = seat.name == "head" and kind == "unavailable" and test not in self.unrepeatable and "base" not in over
-        error.fault = Fault(seat.name, seat.side.title, error.fault.failure, lost=lost)
-        return error
+        return Fault(seat.name, seat.side.title, Failure(kind, said, stage, detail), lost=lost)
 
     @contextlib.contextmanager
     def _seat(self, name: str, tests: Sequence[PlainTest], drawn: Mapping[str, str]) -> "Iterator[_Seat]":
