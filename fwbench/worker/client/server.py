@@ -7,11 +7,10 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from fwbench.errors import UserError
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, FailureKind, Measurement
 from fwbench.record.workload import Workload
@@ -47,20 +46,17 @@ class Server:
         compiled: Path | None = None,
         package: Path = PACKAGE,
     ) -> None:
-        self._scratch = Scratch()
-        folder = str(self._scratch.path)
         self._compiled = compiled
-        # Outside the jobs' own folder: the server empties it when a job ends, perhaps before the caches are collected.
-        self._caches = Scratch() if compiled else None
-        if self._caches:
-            environment = {**environment, **lane.sharing, **lane.cached(self._caches.path / "compiled")}
-        config = json.dumps(configuration(lane, cpus, folder))
-        script = package / SERVER.relative_to(PACKAGE)
-        try:
+        with ExitStack() as stack:
+            folder = str(stack.enter_context(Scratch()).path)
+            # Outside the jobs' own folder, which the server empties when a job ends, perhaps before this is collected.
+            self._made = stack.enter_context(Scratch()).path / "compiled" if compiled else None
+            if self._made:
+                environment = {**environment, **lane.sharing, **lane.cached(self._made)}
+            config = json.dumps(configuration(lane, cpus, folder))
+            script = package / SERVER.relative_to(PACKAGE)
             self.channel = Channel(command(python, script, config, package=package), {**environment, "TMPDIR": folder})
-        except (OSError, UserError):
-            self._remove()
-            raise
+            self._folders = stack.pop_all()
         self._starting = Conversation(self.channel, "it")
         self._python = python
         self._ready: dict[str, Any] | None = None
@@ -99,13 +95,12 @@ class Server:
                 kind: FailureKind = "crashed" if answer.kind == "unavailable" else answer.kind
                 sentence = f"no worker could be started with {self._python}: {answer.message}"
                 return Measurement(workload, failure=dataclasses.replace(answer, kind=kind, message=sentence))
-            measurement = self._converse({**job, "caches": self._caches is not None}, workload, tell)
-            if self._caches and self._compiled and not (keeps and measurement.failure is None):
-                made = self._caches.path / "compiled"
-                if measurement.failure is None and made.is_dir():
-                    shutil.copytree(made, self._compiled, copy_function=shutil.move, dirs_exist_ok=True)
+            measurement = self._converse({**job, "caches": self._made is not None}, workload, tell)
+            if self._made and self._compiled and not (keeps and measurement.failure is None):
+                if measurement.failure is None and self._made.is_dir():
+                    shutil.copytree(self._made, self._compiled, copy_function=shutil.move, dirs_exist_ok=True)
                 # The next job's compilers must find empty caches.
-                shutil.rmtree(made, ignore_errors=True)
+                shutil.rmtree(self._made, ignore_errors=True)
             return measurement
         except BaseException:
             # Ctrl-C or a bug of fwbench: the worker must not go on by itself.
@@ -202,9 +197,4 @@ class Server:
                 self.channel.close(patience=0.0)
         finally:
             self._ending, self.staying = False, None
-            self._remove()
-
-    def _remove(self) -> None:
-        self._scratch.close()
-        if self._caches:
-            self._caches.close()
+            self._folders.close()
