@@ -23,7 +23,7 @@ from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Failure
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
-from fwbench.worker.memory import OPTION
+from fwbench.worker.client.ladder import OPTION
 from fwbench.worker.turns import pairs, rounds
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.partner import SideError

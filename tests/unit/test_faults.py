@@ -38,9 +38,8 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
-from fwbench.worker import memory
 from fwbench.worker.client import channel, interrupts, scratch, server, starting
-from fwbench.worker.client.conversation import crashed
+from fwbench.worker.client.conversation import crashed, explained
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.client.workers import Workers
@@ -925,7 +924,7 @@ def test_the_kernel_says_whether_it_killed_a_worker_for_lack_of_memory(harness, 
 
 def test_a_kill_that_nobody_counts_stays_a_crash(monkeypatch):
     monkeypatch.setattr(oom, "kills", lambda: None)
-    failure = memory.explained(crashed(-signal.SIGKILL), None)
+    failure = explained(crashed(-signal.SIGKILL), None)
     assert (failure.kind, failure.signal) == ("crashed", signal.SIGKILL)
     assert failure.message == "the worker was killed by SIGKILL (perhaps by the kernel, out of memory)"
 
@@ -934,7 +933,7 @@ def test_only_the_signal_decides_whether_the_kernel_was_asked_for_memory(monkeyp
     """Neither another signal nor a sentence with the signal's name in it, whatever the kernel has killed meanwhile."""
     monkeypatch.setattr(oom, "kills", lambda: Kills(5, "x"))
     for failure in (crashed(-signal.SIGSEGV), Failure("crashed", "SIGKILL is blocked by what the worker sent")):
-        assert memory.explained(failure, Kills(1, "x")) is failure
+        assert explained(failure, Kills(1, "x")) is failure
 
 
 V2 = "low 0\nhigh 0\nmax 7\noom 2\noom_kill 4\noom_group_kill 9\n"

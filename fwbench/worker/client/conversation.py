@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fwbench.machine import oom
+from fwbench.machine.oom import Kills
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.worker.client.channel import Channel, GarbledError
-from fwbench.worker.memory import explained
+
+# Written to standard error by C++ and by the compiler below XLA, where no exception can end the process.
+_LAST_WORDS = ("std::bad_alloc", "LLVM ERROR: out of memory")
 
 
 class Conversation:
@@ -99,6 +102,29 @@ def crashed(code: int, stage: str | None = None, detail: str = "", who: str = "t
     except ValueError:
         name = f"signal {-code}"
     return Failure("crashed", f"{who} was killed by {name}", stage, detail, signal=-code)
+
+
+def explained(failure: Failure, before: Kills | None) -> Failure:
+    """Recognise a crash for lack of memory by the process's last words and the kernel's counter.
+
+    A process that SIGKILL ends says nothing. The kernel counts the processes that it kills for lack of memory; if its
+    counter has not moved since `before`, when the process was started, somebody else sent the signal.
+    """
+    if failure.kind == "crashed" and (words := next((each for each in _LAST_WORDS if each in failure.detail), None)):
+        return dataclasses.replace(
+            failure, kind="out_of_memory", message=f"memory ran out ({failure.message}: {words})"
+        )
+    if failure.signal != signal.SIGKILL:
+        return failure
+    after, kind = oom.kills(), failure.kind
+    if before is None or after is None:
+        why = " (perhaps by the kernel, out of memory)"
+    elif after.count > before.count:
+        counted = f"oom_kill in {after.source} rose from {before.count} to {after.count}"
+        kind, why = "out_of_memory", f", by the kernel, because memory ran out ({counted})"
+    else:
+        why = f", and not by the kernel for lack of memory (oom_kill in {after.source} stayed {after.count})"
+    return dataclasses.replace(failure, kind=kind, message=f"{failure.message}{why}")
 
 
 def _measurement(data: Mapping[str, Any]) -> Measurement:

@@ -29,8 +29,7 @@ from fwbench.record.workload import FORWARD, LOWER, STATEFUL, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
 from fwbench.worker.chain import compiled_by
-from fwbench.worker.client.fallback import Flags, added, compilers_fault, milder, stated
-from fwbench.worker.client.ladder import Ladder
+from fwbench.worker.client.ladder import Flags, Ladder, added, compilers_fault, milder, stated
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import Server
 from fwbench.worker.client.starting import allocated, environment

@@ -2,7 +2,7 @@
 
 import traceback
 
-from fwbench import frameworks
+from fwbench import frameworks, units
 from fwbench.errors import UnavailableError
 from fwbench.frameworks.contract import Framework
 from fwbench.frameworks.faults import memory_asked
@@ -10,7 +10,6 @@ from fwbench.models import ModelError
 from fwbench.models.importing import described
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure
-from fwbench.worker.memory import told
 
 
 class ToldError(Exception):
@@ -37,9 +36,13 @@ def failure(error: BaseException, framework: Framework, stage: str | None = None
         return Failure("unavailable", str(error), stage)
     lacking = framework.is_out_of_memory(error)
     said = framework.said(error) if isinstance(error, Exception) else f"the network raised {described(error)}"
+    if lacking:
+        asked = memory_asked(error)
+        wanted = "" if asked is None else f" when {units.size(asked)} were asked for"
+        said = f"memory ran out{wanted} ({said})"
     return Failure(
         "out_of_memory" if lacking else "error",
-        told(said, memory_asked(error)) if lacking else said,
+        said,
         stage,
         "".join(traceback.format_exception(error)),
         compiler=framework.is_compilers_fault(error),

@@ -13,8 +13,7 @@ from fwbench.models import Model
 from fwbench.models.importing import split
 from fwbench.record.lanes import LANES, Lane, networks
 from fwbench.record.workload import Workload
-from fwbench.worker.client.fallback import Flags, milder, stated
-from fwbench.worker.client.ladder import Ladder
+from fwbench.worker.client.ladder import Flags, Ladder, milder, stated
 from fwbench.worker.client.starting import environment
 from fwbench.worker.turns.partner import Partner, Seat, SideError
 from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, Rounds, take_turn

@@ -15,7 +15,7 @@ from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure
 from fwbench.worker import protocol
 from fwbench.worker.client.conversation import Conversation
-from fwbench.worker.client.fallback import Flags, added, compilers_fault
+from fwbench.worker.client.ladder import Flags, added, compilers_fault
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import Server
 from fwbench.worker.client.starting import PACKAGE, environment

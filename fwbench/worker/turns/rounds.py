@@ -30,8 +30,7 @@ from fwbench.record.lanes import recorded
 from fwbench.record.measurement import BEFORE, FALLBACK, Failure
 from fwbench.record.workload import Workload
 from fwbench.worker.client import starting
-from fwbench.worker.client.fallback import stated
-from fwbench.worker.client.ladder import Ladder
+from fwbench.worker.client.ladder import Ladder, stated
 from fwbench.worker.texts import Texts, edited, unlike
 from fwbench.worker.turns.partner import Partner, Seat, SideError
 from fwbench.worker.turns.servers import Servers

@@ -20,7 +20,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import fallback
+from fwbench.worker.client import ladder
 from fwbench.worker.client import server as client_server
 from fwbench.worker.client import workers as workers_module
 from fwbench.worker.client.starting import PACKAGE, command, environment
@@ -232,7 +232,7 @@ def attempts(monkeypatch):
 
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     monkeypatch.setattr(workers_module, "Server", FakeServer)
-    monkeypatch.setattr(fallback, "_known", known)
+    monkeypatch.setattr(ladder, "_known", known)
     return FakeServer
 
 
@@ -288,7 +288,7 @@ def test_jax_is_asked_whether_it_knows_a_flag(flag, known):
     """XLA ends a process that has an unknown one."""
     lane = dataclasses.replace(LANES["jax"], fallback=(("XLA_FLAGS", flag),))
     variables = environment(os.environ, 1, "gpu", lane)
-    assert list(fallback.milder(lane, sys.executable, variables)) == ([lane.fallback] if known else [])
+    assert list(ladder.milder(lane, sys.executable, variables)) == ([lane.fallback] if known else [])
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_jax_is_asked_whether_it_knows_a_flag(flag, known):
     ],
 )
 def test_a_process_that_dies_before_it_compiles_climbs_no_ladder_of_compiler_flags(failure, climbs):
-    assert fallback.compilers_fault(failure) == climbs
+    assert ladder.compilers_fault(failure) == climbs
 
 
 def test_where_every_fallback_flag_crashes_the_first_crash_is_told(attempts):
@@ -334,8 +334,8 @@ def test_what_was_waited_is_waited_once(attempts):
 def test_what_a_workload_needed_once_its_further_processes_begin_with_and_no_other_workload(attempts, monkeypatch):
     """Replicates are of one program; another one may do without, and is measured as its users run it."""
     probed = []
-    known = fallback._known
-    monkeypatch.setattr(fallback, "_known", lambda *asked: probed.append(asked) or known(*asked))
+    known = ladder._known
+    monkeypatch.setattr(ladder, "_known", lambda *asked: probed.append(asked) or known(*asked))
     attempts.good = STRONG
     workers = Workers(machine(), "gpu", {}, NO_PROJECT)
     one, other = (Workload("jax", name, device="gpu") for name in ("cnn", "mlp"))
