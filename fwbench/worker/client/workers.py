@@ -81,11 +81,9 @@ class Workers:
         self._patience = patience
         self._facts = facts
         self._run = uuid.uuid4().hex
-        # Files with models' initial values, by a workload with only the fields that these values depend on.
-        self._starts: dict[Workload, str | None] = {}
+        # Files that other measurements read (`_written`), by their kind and a workload with only the fields that count.
+        self._files: dict[tuple[str, Workload], dict[str, str]] = {}
         self._lowers, self._stays = lowers, stays
-        # The results of each workload in float64, by the workload without its lane (`Job.exact`).
-        self._exacts: dict[Workload, dict[str, str]] = {}
         self._scratch: Scratch | None = None
 
     @classmethod
@@ -261,11 +259,7 @@ class Workers:
         # A network of a model with a state is built for one step more.
         mode = workload.mode if workload.mode in STATEFUL else "inference"
         start = Workload("", workload.model, mode, seed=workload.seed, axes=workload.axes)
-        if start not in self._starts:
-            file = str(self._temporary(f"initial-{len(self._starts)}.npz"))
-            written = (self._write(asked, {**job, "save": file}) is None for asked in self._writers(start))
-            self._starts[start] = file if any(written) else None
-        return self._starts[start]
+        return self._written("save", start, job).get("file")
 
     def _states_errors(self, workload: Workload, protocol: Protocol) -> bool:
         """True if a measurement states its errors against float64.
@@ -281,19 +275,26 @@ class Workers:
     def _exact(self, workload: Workload, job: Mapping[str, Any], tell: Callable[[str], None]) -> dict[str, str]:
         """The results of a workload in float64 (`Job.exact`), computed once for all lanes and precisions."""
         asked = dataclasses.replace(workload, lane="", precision="fp64")
-        if asked not in self._exacts:
+        if ("write_exact", asked) not in self._files:
             tell("float64")
-            file = str(self._temporary(f"exact-{len(self._exacts)}.npz"))
-            reasons = []
-            for computing in self._writers(asked):
-                if (failure := self._write(computing, {**job, "write_exact": file})) is None:
-                    self._exacts[asked] = {"file": file, "lane": computing.lane}
+        made = self._written("write_exact", asked, job)
+        return {"reason": f"nothing computes it in float64 ({made['reason']})"} if "reason" in made else made
+
+    def _written(self, kind: str, asked: Workload, job: Mapping[str, Any]) -> dict[str, str]:
+        """The `file` of this kind, written once by the first lane that can, and that `lane`; or the `reason` for none.
+
+        The workload has no lane.
+        """
+        if (kind, asked) not in self._files:
+            file, reasons = str(self._temporary(f"{kind}-{len(self._files)}.npz")), []
+            for writing in self._writers(asked):
+                if (failure := self._write(writing, {**job, kind: file})) is None:
+                    self._files[kind, asked] = {"file": file, "lane": writing.lane}
                     break
-                reasons.append(f"{computing.lane}: {failure.message}")
+                reasons.append(f"{writing.lane}: {failure.message}")
             else:
-                said = "; ".join(reasons) or "the model has no network"
-                self._exacts[asked] = {"reason": f"nothing computes it in float64 ({said})"}
-        return self._exacts[asked]
+                self._files[kind, asked] = {"reason": "; ".join(reasons) or "the model has no network"}
+        return self._files[kind, asked]
 
     def _writers(self, asked: Workload) -> Iterator[Workload]:
         """A workload in each lane to ask for a file: in the first of each framework, the reference's before all others.

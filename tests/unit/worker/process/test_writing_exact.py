@@ -72,7 +72,7 @@ def test_the_reference_computes_once_for_all_lanes_and_precisions(workers):
     for lane in ("jax", "torch", "torch-compile"):
         for precision in ("fp32", "bf16", "tf32"):
             told = made.exact(lane=lane, precision=precision)
-    assert (told["lane"], Path(told["file"]).name) == ("torch", "exact-0.npz")
+    assert told["lane"] == "torch"
     assert made.asked == [dataclasses.replace(LOW, lane="torch", precision="fp64")]
     # Another batch, seed or mode is another thing to compute.
     files = [made.exact(**change)["file"] for change in ({"batch_size": 8}, {"seed": 1}, {"mode": "train_step"})]
