@@ -15,7 +15,7 @@ import functools
 import json
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,33 +103,6 @@ def of_inference(
     return told | ({"errors": errors(output, exact())} if exact else {})
 
 
-class _Steps:
-    """A program's training steps, and their results."""
-
-    def __init__(self, program: Program, weights: Iterable[str], mean: Callable[[float], float]) -> None:
-        self._program, self._mean = program, mean
-        named = list(weights)
-        self._trained = [name for name in named if not is_statistic(name)]
-        self._running = [name for name in named if is_statistic(name)]
-
-    def loss(self) -> float:
-        return self._mean(self._program.output().item())
-
-    def repeat(self, weights: Mapping[str, Array], draw: int) -> float:
-        """Make the first step from these weights with this draw of random numbers; return its loss."""
-        self._program.restart(weights, draw=draw)
-        self._program.call_and_wait()
-        return self.loss()
-
-    def results(self, loss: float, before: Mapping[str, Array], *, lengths: bool = False) -> dict[str, "Folded"]:
-        """Fold the loss, gradients, updates and statistics of the step just made from the weights `before`."""
-        after = self._program.weights()
-        updates = Lazy(self._trained, lambda name: after[name] - before[name])
-        statistics = {name: after[name] for name in self._running}
-        arrays = {"gradients": self._program.gradients(), "updates": updates, "statistics": statistics}
-        return _all_folded({"loss": np.array([loss]), **arrays}, lengths=lengths)
-
-
 def of_training(
     program: Program,
     weights: Weights,
@@ -150,22 +123,38 @@ def of_training(
     Raises:
         NotImplementedError: the lane cannot restart.
     """
-    steps, moved = _Steps(program, weights, mean), moved_weights(weights, precision)
-    first = steps.repeat(weights, 0)
-    start = steps.results(first, weights, lengths=True)
-    second = steps.repeat(moved, 1)
-    other = steps.results(second, moved)
+    trained = [name for name in weights if not is_statistic(name)]
+    moved = moved_weights(weights, precision)
+
+    def step(begin: Mapping[str, Array], draw: int) -> float:
+        """Make the first step from these weights with this draw of random numbers; return its loss."""
+        program.restart(begin, draw=draw)
+        program.call_and_wait()
+        return mean(program.output().item())
+
+    def results(loss: float, begin: Mapping[str, Array], *, lengths: bool = False) -> dict[str, Folded]:
+        """Fold what the step just made from these weights has computed."""
+        after = program.weights()
+        updates = Lazy(trained, lambda name: after[name] - begin[name])
+        statistics = {name: after[name] for name in weights if is_statistic(name)}
+        arrays = {"gradients": program.gradients(), "updates": updates, "statistics": statistics}
+        return _all_folded({"loss": np.array([loss]), **arrays}, lengths=lengths)
+
+    first = step(weights, 0)
+    start = results(first, weights, lengths=True)
+    second = step(moved, 1)
+    other = results(second, moved)
     others, draws = [other], []
     changes = [abs(second - first) > _LOSS_CHANGE * abs(first)]
     if "gradients" in start:
         changes.extend(_distances(start, other, "gradients") > _GRADIENT_CHANGE * start["gradients"].norms)
     if any(changes):
-        again = steps.repeat(weights, 1)
+        again = step(weights, 1)
         draws = [first, again] if abs(again - first) > 4 * UNIT["fp32"] * abs(first) else []
     for draw in range(2, DRAWS) if draws else ():
-        draws.append(steps.repeat(weights, draw))
+        draws.append(step(weights, draw))
         # Two draws may leave a layer unchanged by chance; six more hardly ever do.
-        others.append(steps.results(draws[-1], weights))
+        others.append(results(draws[-1], weights))
     told = sketches_of(start, others)
     if draws:
         told["draws"] = draws
