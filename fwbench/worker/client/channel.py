@@ -92,11 +92,6 @@ class Channel:
         self._length = 0
 
     @property
-    def pid(self) -> int:
-        """The process's number, which is also the number of its group and of its session."""
-        return self._process.pid
-
-    @property
     def alive(self) -> bool:
         """True if the process still takes messages."""
         return self._process.poll() is None
@@ -178,7 +173,7 @@ class Channel:
         self._listen()
         if sys.platform != "win32":
             with suppress(ProcessLookupError):
-                os.kill(self.pid if pid is None else pid, signal.SIGUSR1)
+                os.kill(self._process.pid if pid is None else pid, signal.SIGUSR1)
         lines: list[str] = []
         rest = b""
         end, pause = time.monotonic() + _BEGINS, _BEGINS
@@ -254,11 +249,6 @@ class Stacks:
         for other in others:
             told += ["Another thread (most recent call first):", *other[:_FRAMES]]
         self.text = "\n".join(told)[:_STACKS]
-
-    @property
-    def where(self) -> str:
-        """The place as the end of a sentence that says how the process was ended."""
-        return f" {self.place}" if self.place else ", and did not tell where it was"
 
 
 def _message(line: bytes) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class Conversation:
         """Describe a process that has not answered within so many seconds, and so will be killed."""
         said, stacks = self.said(), self._channel.stacks()
         during = f"during {self.stage}" if self.stage else "before its first stage"
-        sentence = f"no result within the deadline of {limit:.4g} s; {self._who} was killed {during}{stacks.where}"
+        where = f" {stacks.place}" if stacks.place else ", and did not tell where it was"
+        sentence = f"no result within the deadline of {limit:.4g} s; {self._who} was killed {during}{where}"
         return Failure("timed_out", sentence, self.stage, "\n".join(filter(None, (said.strip(), stacks.text))))
 
     def died(self, code: int, who: str = "") -> Failure:

@@ -92,7 +92,6 @@ class Scripted:
     """A channel of a lane's server that answers every job with an empty record, and logs what passes."""
 
     log: ClassVar[list[tuple[str, str]]] = []
-    pid = 0
     alive = True
 
     def __init__(self, command, environment):
