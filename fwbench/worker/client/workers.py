@@ -1,6 +1,5 @@
 """The servers of a run, by which each workload is measured in a fresh process of its lane."""
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -75,7 +74,7 @@ class Workers:
         self._project = project
         self._device = device
         self._pythons = pythons
-        self._ladder = Ladder(lambda lane: milder(lane, self._python(lane), self._variables(lane)), fit_batch=fit_batch)
+        self._ladder = Ladder(self._rungs, fit_batch=fit_batch)
         self._servers: dict[str, Server] = {}
         self._compiled, self._keep = compiled, keep
         self._patience = patience
@@ -151,9 +150,11 @@ class Workers:
         while True:
             flags, why = self._ladder.flags(workload)
             if flags:
-                measurement = dataclasses.replace(self._flagged(workload, job, flags, tell), after_crash=why)
-            else:
-                measurement = self._plainly(workload, job, tell)
+                tell(f"again with {stated(flags)}")
+            measurement = self._once(workload, job, tell)
+            if flags:
+                settings = {**measurement.settings, FALLBACK: stated(flags)}
+                measurement = dataclasses.replace(measurement, settings=settings, after_crash=why)
             failure = measurement.failure
             if self._device != "gpu" or failure is None or not compilers_fault(failure):
                 return measurement
@@ -164,19 +165,8 @@ class Workers:
         sentence = f"{failure.message}; with {stated(flags)}, too" if flags else failure.message
         return dataclasses.replace(measurement, failure=dataclasses.replace(failure, message=sentence))
 
-    def _flagged(
-        self, workload: Workload, job: dict[str, Any], flags: Flags, tell: Callable[[str], None]
-    ) -> Measurement:
-        """Measure a workload in a server of its own, with the fallback flags that it needs."""
-        tell(f"again with {stated(flags)}")
-        lane = LANES[workload.lane]
-        variables = added(self._variables(lane, workload.devices), flags)
-        with contextlib.closing(Server(self._python(lane), lane, self._machine.cpus, variables)) as server:
-            measurement = server.measure(job, workload, tell)
-        return dataclasses.replace(measurement, settings={**measurement.settings, FALLBACK: stated(flags)})
-
-    def _plainly(self, workload: Workload, job: dict[str, Any], tell: Callable[[str], None]) -> Measurement:
-        """Measure a workload in its lane's server, or in one process per device."""
+    def _once(self, workload: Workload, job: dict[str, Any], tell: Callable[[str], None]) -> Measurement:
+        """Measure a workload in its lane's server, or in one process per device, whatever it comes to."""
         begun = time.monotonic()
         self._settle(workload)
         waited = time.monotonic() - begun
@@ -220,16 +210,18 @@ class Workers:
             if name not in staying:
                 running.settle()
 
-    def _server(self, lane: Lane, devices: int = 1) -> Server:
-        """The lane's server for workloads over so many devices."""
-        name = lane.name if devices == 1 else f"{lane.name} over {devices} devices"
+    def _server(self, workload: Workload) -> Server:
+        """The server of a workload's lane for so many devices, with the fallback flags that the workload needs."""
+        lane, flags = LANES[workload.lane], self._ladder.flags(workload)[0]
+        over = f"over {workload.devices} devices" if workload.devices > 1 else ""
+        name = " ".join(filter(None, (lane.name, over, stated(flags))))
         server = self._servers.get(name)
         if server is None or not server.alive:
-            variables = self._variables(lane, devices)
-            compiled = self._compiled
+            # Programs that are compiled with such flags are for no other process.
+            compiled = None if flags else self._compiled
             if compiled is None and lane.sharing and self._device == "cpu":
                 compiled = self._temporary("compiled")
-            server = Server(self._python(lane), lane, self._machine.cpus, variables, compiled)
+            server = Server(self._python(lane), lane, self._machine.cpus, self._variables(workload), compiled)
             self._servers[name] = server
         return server
 
@@ -239,7 +231,7 @@ class Workers:
         """Measure a workload in its lane's server; `keeps`: the next job loads what this one compiles."""
         lane = LANES[workload.lane]
         try:
-            server = self._server(lane, workload.devices)
+            server = self._server(workload)
         except OSError as error:
             sentence = f"no worker could be started with {self._python(lane)}: {error.strerror}"
             return Measurement(workload, failure=Failure("crashed", sentence))
@@ -319,8 +311,8 @@ class Workers:
         if not (together := addition("ranks")):
             sentence = "a process per device is measured by the extension `cluster`, which is not here"
             return Measurement(workload, failure=Failure("unavailable", sentence))
-        lane, size = LANES[workload.lane], workload.devices
-        where = self._python(lane), self._variables(lane, size), self._cpus(size)
+        lane = LANES[workload.lane]
+        where = self._python(lane), self._variables(workload), self._cpus(workload.devices)
         measurement: Measurement = resolve(together).launch(workload, job, *where, tell)
         return measurement
 
@@ -351,6 +343,9 @@ class Workers:
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }
 
+    def _rungs(self, lane: Lane) -> Iterator[Flags]:
+        return milder(lane, self._python(lane), environment(os.environ, self._machine.threads, self._device, lane))
+
     def _temporary(self, name: str) -> Path:
         self._scratch = self._scratch or Scratch()
         return self._scratch.path / name
@@ -358,8 +353,9 @@ class Workers:
     def _python(self, lane: Lane) -> str:
         return self._pythons.get(lane.framework, sys.executable)
 
-    def _variables(self, lane: Lane, devices: int = 1) -> dict[str, str]:
-        return environment(os.environ, self._machine.threads, self._device, lane, devices)
+    def _variables(self, workload: Workload) -> dict[str, str]:
+        lane, flags = LANES[workload.lane], self._ladder.flags(workload)[0]
+        return added(environment(os.environ, self._machine.threads, self._device, lane, workload.devices), flags)
 
     def close(self) -> None:
         """End every server, even if Ctrl-C interrupts the end of one of them."""

@@ -43,9 +43,9 @@ class Calculators(Workers):
         self.asked.append(workload)
         return None if workload.lane in self.able else Failure("unavailable", "it cannot")
 
-    def _plainly(self, workload, job, tell):
+    def _once(self, workload, job, tell):
         self.jobs.append(job)
-        return super()._plainly(workload, {**job, "exact": None}, tell)
+        return super()._once(workload, {**job, "exact": None}, tell)
 
     def exact(self, workload=LOW, **changes):
         return self._exact(dataclasses.replace(workload, **changes), {}, lambda stage: None)
