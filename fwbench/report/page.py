@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from matplotlib.transforms import Affine2D
 
 from fwbench.report.figures import Drawing
-from fwbench.report.look import INK, PAGE, PAPER
+from fwbench.report.look import INK, PAGE, PAPER, looking
 from fwbench.report.sections import Section
 from fwbench.report.tables import Column, Table, Value
 from fwbench.text import visible
@@ -90,6 +90,7 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     return Markup(f"{opening} {style} {role}>{named}{rest}")
 
 
+@looking()
 def panels(drawing: Drawing, prefix: str) -> Markup:
     """The legend and each panel of a saved figure as pictures of their own, for a narrow page; empty if it has one.
 
