@@ -157,11 +157,11 @@ def test_a_program_with_two_speeds_plays_when_the_others_are_known():
 
 
 def test_the_widest_plays_when_all_are_known():
-    contests = [SimpleNamespace(width=width, mixed=False, name=width) for width in (0.02, 0.045, 0.03)]
+    contests = [SimpleNamespace(width=width, lacks=False, mixed=False, name=width) for width in (0.02, 0.045, 0.03)]
     assert [each.name for each in deciding._first(contests)] == [0.045, 0.03]
-    contests.append(SimpleNamespace(width=0.2, mixed=False, price=9.0, name=0.2))
+    contests.append(SimpleNamespace(width=0.2, lacks=False, mixed=False, price=9.0, name=0.2))
     assert [each.name for each in deciding._first(contests)] == [0.2]
-    contests.append(SimpleNamespace(width=math.inf, name=None))
+    contests.append(SimpleNamespace(lacks=True, name=None))
     assert [each.name for each in deciding._first(contests)] == [None]
 
 

@@ -75,7 +75,7 @@ def test_what_is_no_one_commit_is_told(repository, program, fault, word):
         assert f"is no interpreter, and no revision of {repository.top}" in said
     if RANGES and word and ".." not in word:
         assert refused([*ways(repository, word)][2])
-    assert find("HEAD", repository.top).revision
+    assert find("HEAD", repository.top)[0].revision
     fault("a word that is not a revision", f"--fwbench-against={word}", said)
 
 
@@ -92,7 +92,7 @@ def test_a_path_and_a_version_are_interpreters_even_where_git_refuses(repository
     tools = repository.folder / "tools"
     (tools / "python3.99").symlink_to(sys.executable)
     for word in (str(tools / "python3.99"), "python3.99"):
-        assert find(word, repository.top).interpreter == str(tools / "python3.99")
+        assert find(word, repository.top)[0].python == str(tools / "python3.99")
     with sides("python3.99", Project(repository.top, (repository.top,)), {}) as (_, head):
         assert (head.root / "net.py").exists()
 
