@@ -24,7 +24,7 @@ def outputs(lane, name, mode, precision="fp32"):
         # Two sides make other numbers of calls, so that their last ones took other batches.
         for _ in range(3 + len(name) % 3):
             program.call_and_wait()
-        return computed(program, model, workload, lambda: weights)
+        return computed(program, model, workload, weights)
 
 
 def held(lane, name, mode, precision="fp32"):
