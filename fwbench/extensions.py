@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from fwbench.errors import UserError
+
 _FOLDER = Path(__file__).with_name("ext")
 
 
@@ -36,6 +38,8 @@ class Extension:
         release: a function from a text and an interpreter to an environment over that interpreter's packages with the
             release that the text states, as in `jax==0.10.0`; its `python` is the path of its interpreter. None if the
             text states none. Empty: there is none.
+        check: a function from the machine and a function that prints a line to the findings of `fwbench doctor --check`
+            (`fwbench.commands.doctor.findings.Finding`) and the measurements behind them; empty: there is none.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -47,6 +51,11 @@ class Extension:
     prove: str = ""
     ranks: str = ""
     release: str = ""
+    check: str = ""
+
+
+# The extension of fwbench's own that has what the core asks for by `needed`.
+_OWN = {"pool": "cluster", "prove": "proofs", "check": "trials"}
 
 
 @functools.cache
@@ -56,10 +65,21 @@ def extensions() -> tuple[Extension, ...]:
     return tuple(import_module(f"fwbench.ext.{name}").EXTENSION for name in names)
 
 
-def addition(kind: Literal["pool", "prove", "ranks", "release"]) -> str:
+def addition(kind: Literal["pool", "prove", "ranks", "release", "check"]) -> str:
     """The import path of the first extension's addition of this kind; empty if no extension here has one."""
     paths: Iterator[str] = (getattr(extension, kind) for extension in extensions())
     return next(filter(None, paths), "")
+
+
+def needed(kind: Literal["pool", "prove", "check"], asking: str) -> Any:
+    """The first extension's addition of this kind; a UserError if no extension here has one.
+
+    Args:
+        asking: the option or fixture that needs it.
+    """
+    if path := addition(kind):
+        return resolve(path)
+    raise UserError(f"{asking} needs fwbench's extension `{_OWN[kind]}`, which is not here: leave it out.")
 
 
 def resolve(path: str) -> Any:

@@ -47,7 +47,7 @@ from fwbench.record.reading import read
 from fwbench.worker.process import facts, job, passes, player, run, training
 from tests.unit.fakes import round_mantissa
 from tests.unit.nvml import GPUS, SLICE, Stub, compiler
-from tests.unit.shared import ALONE, finish, git
+from tests.unit.shared import ALONE, extension, finish, git
 
 MIB, GIB = 2**20, 2**30
 
@@ -587,7 +587,7 @@ def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
     """Rehearse in this process, which sees the machine and works in the suite's folder."""
     import cpuinfo
 
-    from fwbench.commands.doctor import check, looks
+    from fwbench.commands.doctor import looks
     from fwbench.machine import cuda
     from fwbench.worker.turns import pairs
 
@@ -597,6 +597,7 @@ def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
     cuda.builds = lambda: {"torch": (12, 8), "jax": (12,)}
     cpuinfo.get_cpu_info = functools.cache(cpuinfo.get_cpu_info)
     # In a rehearsal there is nothing to wait for.
+    check = extension("trials.check")
     check._POLLED, looks._WATCHED, pairs._PLACINGS = 0.3, 0.05, 1
     check.OtherLoad = looks.OtherLoad = _Quiet
     rehearsal, outcomes = Rehearsal(machine, folder), {}

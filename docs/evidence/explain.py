@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fwbench.compare.evidence import clopper_pearson
+from fwbench.ext.trials.rates import clopper_pearson
 from fwbench.machine import machine, versions
 from fwbench.machine.load import OtherLoad
 from fwbench.text import row

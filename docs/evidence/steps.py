@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fwbench.compare.evidence import clopper_pearson
+from fwbench.ext.trials.rates import clopper_pearson
 from fwbench.ext.causes.steps import Search
 from fwbench.text import row
 

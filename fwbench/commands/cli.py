@@ -21,7 +21,6 @@ _COMMANDS = {
     "report": "tables, figures and one page from records",
     "compare": "compare two records, and fail where the second one is worse",
     "measure": "measure one workload, in the ranks that torchrun, srun or the like has started",
-    "selftest": "measure the gate itself: false alarms and slowdowns found, on this machine",
     "doctor": "what this machine can measure, and whether its numbers can be trusted",
     "list": "models, frameworks, lanes, studies, and metrics with their units",
 }

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from fwbench.errors import UserError
-from fwbench.extensions import addition, resolve
+from fwbench.extensions import needed
 from fwbench.gates import Gate
 from fwbench.gates.options import of_test
 from fwbench.models.project import Project
@@ -92,13 +92,10 @@ def proving(item: pytest.Item, project: Project, pythons: Mapping[str, str]) -> 
     candidate = spreading.subject_of(item, spreading.Candidate)
     if candidate is None:
         fail_unspread(item, "@fwbench.proof(model, ...)")
-    made = addition("prove")
-    if not made:
-        pytest.fail("fwbench_prove needs fwbench's extension `proofs`, which is not here: leave it out", pytrace=False)
-    make = resolve(made)
 
     def prove() -> Proved:
         try:
+            make = needed("prove", "fwbench_prove")
             proved: Proved = make(candidate.model, candidate.framework, project, pythons=pythons)
         except UserError as error:
             pytest.fail(str(error), pytrace=False)

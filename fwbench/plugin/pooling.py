@@ -5,7 +5,7 @@ from typing import Protocol
 
 import pytest
 
-from fwbench.extensions import addition, resolve
+from fwbench.extensions import needed
 from fwbench.gates.options import refuse_idle
 from fwbench.machine import Machine
 from fwbench.models.project import Project
@@ -65,9 +65,6 @@ def pool(config: pytest.Config) -> Pool | None:
             "Leave one of them out."
         )
     refuse_idle(config, OPTION, "spread")
-    made = addition("pool")
-    if not made:
-        raise pytest.UsageError(f"{OPTION} needs fwbench's extension `cluster`, which is not here: leave it out.")
-    spread: Pool = resolve(made)(name)
+    spread: Pool = needed("pool", OPTION)(name)
     config.add_cleanup(spread.close)
     return spread

@@ -8,7 +8,7 @@ from fwbench.ext.causes import searching
 from fwbench.models import Model
 from fwbench.models.inputs import normal
 from fwbench.models.project import Project
-from tests.unit.conftest import clock, imported, own_lanes, protocol, without_gpu  # noqa: F401 (fixtures)
+from tests.unit.conftest import clock, imported, nvml_stub, own_lanes, protocol, without_gpu  # noqa: F401 (fixtures)
 from tests.unit.faults.conftest import fault  # noqa: F401 (fixtures)
 from tests.unit.report.conftest import golden, hostile, report, reported  # noqa: F401 (fixtures)
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from fwbench.commands import cli, doctor
 from fwbench.commands.cli import main
-from fwbench.commands.doctor import card, check, looks
+from fwbench.commands.doctor import card, looks
 from fwbench.commands.doctor.card import REMEDIES, Card
 from fwbench.commands.doctor.findings import Finding
 from fwbench.commands.doctor.looks import Looks
@@ -157,7 +157,7 @@ def test_doctor_runs_on_a_machine_with_a_gpu(nvml_stub):
 )
 def test_on_a_gpu_doctor_says_where_to_begin(monkeypatch, capsys, device, finding, options, begin):
     monkeypatch.setattr(Looks, "findings", lambda _: [finding])
-    monkeypatch.setattr(check, "check", lambda here, tell: ([], []))
+    monkeypatch.setattr(doctor, "needed", lambda *_: lambda here, tell: ([], []))
     monkeypatch.setattr(doctor, "machine", lambda: dataclasses.replace(MACHINE, device=device))
     assert main(["doctor", *options]) == (finding.level == "bad")
     begun = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Begin with")]

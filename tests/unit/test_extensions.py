@@ -92,7 +92,7 @@ def core(tmp_path_factory):
 
 def test_it_has_its_own_commands_formats_and_lanes_and_knows_the_proofs_that_ship(core):
     commands, formats, lanes, networks, proof = json.loads(core("-c", KNOWN))
-    assert commands == ["compare", "doctor", "list", "measure", "report", "selftest"]
+    assert commands == ["compare", "doctor", "list", "measure", "report"]
     assert formats == ["csv", "html", "markdown"]
     assert (lanes, networks) == ([*OWN], {})
     assert proof == stamp(CATALOG["mlp"], "jax", None)
@@ -117,3 +117,7 @@ def test_it_measures_a_plain_test_and_makes_no_proof(core, tmp_path):
     told = core("-m", "pytest", *ALONE, "-q", "-k", "sum or jax", "--benchmark-json=run.json", cwd=tmp_path, code=1)
     assert [one["name"] for one in json.loads((tmp_path / "run.json").read_text())["benchmarks"]] == ["test_sum"]
     assert "needs fwbench's extension `proofs`" in told
+
+
+def test_it_says_which_extension_tries_a_machine_out(core):
+    core("-m", "fwbench", "doctor", "--check", code=4)

@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -24,9 +23,6 @@ import pytest
 from pytest_benchmark.storage.file import FileStorage
 
 import fwbench
-from fwbench.commands import selftest
-from fwbench.commands.cli import main
-from fwbench.compare import evidence
 from fwbench.machine import machine, oom
 from fwbench.machine.disturbances import slowed
 from fwbench.machine.oom import Kills
@@ -801,20 +797,6 @@ def test_fwbench_prove_that_is_interrupted_is_one_sentence(suite, number, code, 
     assert (ended, said.split("\n")) == (code, ["", told, ""])
 
 
-def test_the_load_of_a_killed_selftest_ends_with_it(folder):
-    code = (
-        "import random, time; from fwbench.commands.selftest import _load\n"
-        "with _load(True, random.Random(0)):\n    print(flush=True)\n    time.sleep(3600)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    process.stdout.readline()
-    pids = children(process.pid)
-    process.kill()
-    process.communicate()
-    assert len(pids) == 2
-    assert gone(pids)
-
-
 # Nothing at all
 
 
@@ -1133,22 +1115,6 @@ def test_two_runs_that_begin_at_once_have_two_journals(tmp_path, monkeypatch):
         header, record = map(json.loads, run.path.read_text().splitlines())
         assert (header["run"], record) == (number, {"of": number})
         run.close()
-
-
-def test_two_selftests_do_not_write_into_one_file(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "suites.jsonl"
-
-    def meanwhile(*_):
-        monkeypatch.setattr(selftest, "run", lambda *_: pytest.fail("a suite was run"))
-        assert main(["selftest", "--suites=1", f"--output={path}"]) == 4
-        return {"slowdown": 0.0, "loaded": False, "number": 0, "benchmarks": []}
-
-    monkeypatch.setattr(selftest, "run", meanwhile)
-    # Its report wants benchmarks.
-    with pytest.raises(statistics.StatisticsError):
-        main(["selftest", "--suites=1", f"--output={path}"])
-    assert f"another `fwbench selftest` writes into {path}: give --output another file." in capsys.readouterr().err
-    assert [suite["number"] for suite in evidence.read(path).suites] == [0]
 
 
 # A folder that takes no new file: the old one is written over.

@@ -7,13 +7,17 @@ import pytest
 
 from tests.rehearsal import FAULTS, MACHINES, markdown, rehearse
 from tests.unit import nvml
+from tests.unit.shared import needs
 
 PAGE = Path(__file__).parents[2] / "docs/gpu.md"
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or nvml.compiler() is None,
-    reason="the stand-in for NVML is compiled by a C compiler on Linux",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        sys.platform != "linux" or nvml.compiler() is None,
+        reason="the stand-in for NVML is compiled by a C compiler on Linux",
+    ),
+    needs("trials"),
+]
 
 
 # `python -m tests.rehearsal` runs all of them.

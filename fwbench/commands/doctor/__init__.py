@@ -9,6 +9,7 @@ from pathlib import Path
 from fwbench.commands.doctor import sending
 from fwbench.commands.doctor.findings import as_json, lines, sound
 from fwbench.commands.doctor.looks import Looks
+from fwbench.extensions import needed
 from fwbench.machine import machine, nvml
 from fwbench.meters.energy import counter
 from fwbench.record import files
@@ -46,9 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     findings = Looks(here, nvml.find(), counter(here.device), os.environ).findings()
     measured: list[Measurement] = []
     if options.check:
-        # SciPy takes longer to import than all else here.
-        from fwbench.commands.doctor.check import check
-
+        check = needed("check", "--check")
         judged, measured = check(here, lambda text: print(text, file=sys.stderr, flush=True))
         # A trial shows more than a look at the same thing, and replaces it.
         findings = [*{finding.subject: finding for finding in (*findings, *judged)}.values()]

@@ -94,7 +94,7 @@ def test_only_files_are_opened(tmp_path, thing):
         "report {}",
         "compare {} {}",
         pytest.param("audit {}", marks=needs("proofs")),
-        "selftest --output {}",
+        pytest.param("selftest --output {}", marks=needs("trials")),
         pytest.param("history {}", marks=needs("history")),
     ],
 )

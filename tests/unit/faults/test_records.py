@@ -345,10 +345,8 @@ def test_a_self_tests_file_loses_its_damaged_lines_alone(tmp_path, fault):
     path.write_bytes(path.read_bytes() + b"\n".join(bad) + b"\n")
     found = evidence.read(path)
     assert ([suite["number"] for suite in found.suites], len(found.faults)) == ([0, 1], 4)
-    report = evidence.report(found)
-    assert sum(line.startswith("Left out: line") for line in report) == 4
     tried = "a self-test's file with lines that are damaged, and one that is there twice"
-    fault(JOURNAL, tried, report[-1], lost="the damaged suites")
+    fault(JOURNAL, tried, f"Left out: {found.faults[-1]}", lost="the damaged suites")
     # `fwbench compare` reads it, too.
     write(path, [{**header, "machine": {}}])
     assert evidence.state(MACHINE, path) == evidence.UNTESTED

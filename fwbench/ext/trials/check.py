@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
 
-from fwbench.commands.doctor import judging
 from fwbench.commands.doctor.findings import Finding
 from fwbench.commands.doctor.looks import lacking, other_load, public_lanes
 from fwbench.compare import duet
 from fwbench.compare.criteria import thresholds
 from fwbench.errors import Absent, UserError
+from fwbench.ext.trials import judging
 from fwbench.machine import Machine
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.energy import Counter, counter, moves

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from fwbench.commands import selftest
 from fwbench.commands.cli import main
-from fwbench.commands.selftest import schedule, workloads
+from fwbench.ext.trials import selftest
+from fwbench.ext.trials.selftest import schedule, workloads
 
 
 @pytest.fixture

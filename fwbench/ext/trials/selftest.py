@@ -26,6 +26,7 @@ from fwbench.compare.criteria import CRITERIA, thresholds
 from fwbench.compare.pair import Comparison, Pair
 from fwbench.compare.statistics import RULE
 from fwbench.errors import UserError
+from fwbench.ext.trials import rates
 from fwbench.machine import Machine, machine
 from fwbench.machine.load import OtherLoad
 from fwbench.models import CATALOG
@@ -216,7 +217,7 @@ def _selftest(options: argparse.Namespace) -> int:
                 journal.close()
     for loss in journal.losses:
         print(f"fwbench: {loss}", file=sys.stderr)
-    print("\n".join(evidence.report(evidence.read(journal.path or options.output))))
+    print("\n".join(rates.report(evidence.read(journal.path or options.output))))
     return 0
 
 

@@ -12,14 +12,15 @@ from types import SimpleNamespace
 import pytest
 
 from fwbench.commands.cli import main
-from fwbench.commands.doctor import check, judging, looks
-from fwbench.commands.doctor.check import Check, Session, play, smallest_step
+from fwbench.commands.doctor import looks
 from fwbench.commands.doctor.findings import Finding
 from fwbench.commands.doctor.looks import other_load
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.pair import Fault, Pair
 from fwbench.errors import Absent, UserError
+from fwbench.ext.trials import check, judging
+from fwbench.ext.trials.check import Check, Session, play, smallest_step
 from fwbench.machine import machine
 from fwbench.meters.energy import NvmlCounter, moves
 from fwbench.record.lanes import LANES
