@@ -40,6 +40,8 @@ class Extension:
             text states none. Empty: there is none.
         check: a function from the machine and a function that prints a line to the findings of `fwbench doctor --check`
             (`fwbench.commands.doctor.findings.Finding`) and the measurements behind them; empty: there is none.
+        programs: the class of the gate of `--fwbench-programs-only` (`fwbench.gates.contract.Gate`), made with pytest's
+            configuration, the selection, the machine and the project; empty: there is none.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -52,10 +54,12 @@ class Extension:
     ranks: str = ""
     release: str = ""
     check: str = ""
+    programs: str = ""
 
 
 # The extension of fwbench's own that has what the core asks for by `needed`.
-_OWN = {"pool": "cluster", "prove": "proofs", "check": "trials"}
+_OWN = {"pool": "cluster", "prove": "proofs", "check": "trials", "programs": "programs"}
+Kind = Literal["pool", "prove", "ranks", "release", "check", "programs"]
 
 
 @functools.cache
@@ -65,13 +69,13 @@ def extensions() -> tuple[Extension, ...]:
     return tuple(import_module(f"fwbench.ext.{name}").EXTENSION for name in names)
 
 
-def addition(kind: Literal["pool", "prove", "ranks", "release", "check"]) -> str:
+def addition(kind: Kind) -> str:
     """The import path of the first extension's addition of this kind; empty if no extension here has one."""
     paths: Iterator[str] = (getattr(extension, kind) for extension in extensions())
     return next(filter(None, paths), "")
 
 
-def needed(kind: Literal["pool", "prove", "check"], asking: str) -> Any:
+def needed(kind: Kind, asking: str) -> Any:
     """The first extension's addition of this kind; a UserError if no extension here has one.
 
     Args:

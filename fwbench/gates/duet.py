@@ -21,7 +21,7 @@ from fwbench.compare.pair import Comparison, Of, Pair, Stage
 from fwbench.errors import Absent, UserError
 from fwbench.extensions import extensions, resolve
 from fwbench.gates import kept
-from fwbench.gates.contract import Gate, Regression
+from fwbench.gates.contract import Gate, Regression, fail
 from fwbench.gates.options import thresholds
 from fwbench.machine import Machine
 from fwbench.meters.energy import counter
@@ -147,7 +147,7 @@ class DuetGate(Gate):
     def _has_to_run(self, protocol: Protocol, tell: Tell) -> None:
         """Run the duet, unless it has run; fail the test if the duet has failed before."""
         if self._ended:
-            pytest.fail(f"{self._ended}, as its first test tells", pytrace=False)
+            fail(f"{self._ended}, as its first test tells")
         if not self._has_run:
             self._run(protocol, tell)
             self._has_run = True
@@ -163,7 +163,7 @@ class DuetGate(Gate):
             failure = comparison.fault.failure
             if comparison.kind == "unavailable":
                 pytest.skip(failure.message)
-            pytest.fail(f"{test.name}: {failure.message}\n\n{failure.detail}".rstrip(), pytrace=False)
+            fail(f"{test.name}: {failure.message}\n\n{failure.detail}".rstrip())
         return not comparison.screening
 
     def judge(self, measurement: Measurement, test: str) -> None:
@@ -175,14 +175,14 @@ class DuetGate(Gate):
         """Fail the test of a benchmark that is worse than base, or that base can run and head cannot."""
         name, base = comparison.workload.id, self._title("base")
         if comparison.kind == "missing":
-            pytest.fail(f"{name} is missing: {comparison.note}, and {base} can", pytrace=False)
+            fail(f"{name} is missing: {comparison.note}, and {base} can")
         slower = [
             f"{metric} {text.change(verdict.ratio)} ({' to '.join(map(text.change, verdict.interval))})"
             for metric, verdict in comparison.verdicts.items()
             if verdict.kind == "regressed"
         ]
         if slower:
-            pytest.fail(f"{name} regressed: {', '.join(slower)} against {base}", pytrace=False)
+            fail(f"{name} regressed: {', '.join(slower)} against {base}")
 
     def outcome(self) -> Outcome:
         asked = self._asked.every

@@ -1,5 +1,6 @@
 """Reads the options of gates and the markers of tests; one that cannot be used is a pytest.UsageError, one sentence."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from fwbench.compare import criteria
 from fwbench.compare.criteria import CRITERIA, Threshold, parse
 from fwbench.compare.findings import Outcome
 from fwbench.errors import UserError, hint
-from fwbench.extensions import resolve
+from fwbench.extensions import needed, resolve
 from fwbench.gates.contract import Gate
 from fwbench.machine import Machine, targets
 from fwbench.models.project import Project
@@ -29,11 +30,12 @@ ALLOW_MISMATCH = "allow-mismatch"
 DIFFERENT, INCONCLUSIVE = KINDS = ("different", "inconclusive")
 MARKER = "fwbench_fail"
 
-# The class of each gate, imported only if asked for: statistics load SciPy, which would delay every other run.
+# The class of each gate, imported only if asked for: statistics load SciPy, which would delay every other run. The last
+# one is an extension's.
 _GATES = {
     "--fwbench-against": "fwbench.gates.duet:DuetGate",
     "--fwbench-gate": "fwbench.gates.saved:SavedGate",
-    "--fwbench-programs-only": "fwbench.gates.programs:ProgramsOnly",
+    "--fwbench-programs-only": "",
 }
 
 # The values of the options that may have one.
@@ -42,15 +44,57 @@ _VALUES = {"--fwbench-gate": (ALLOW_MISMATCH,), "--fwbench-programs-only": targe
 # Options that mean nothing to a run without one of these gates.
 _ABOUT = {"--fwbench-fail": ("--fwbench-against", "--fwbench-gate"), "--fwbench-summary": tuple(_GATES)}
 
-# These options of pytest-benchmark need rounds, so a run without rounds refuses them.
-_NEED_ROUNDS = ("json", "save", "autosave", "compare-fail", "histogram")
+# Options of pytest-benchmark that need rounds.
+_ROUNDS = tuple(f"--benchmark-{name}" for name in ("json", "save", "autosave", "compare-fail", "histogram"))
+
+# An option, those that cannot be given with it, and why.
+_APART: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("--fwbench-against", ("--fwbench-gate", "--fwbench-programs-only"), "they are different gates"),
+    ("--fwbench-gate", ("--fwbench-programs-only",), "they are different gates"),
+    ("--fwbench-programs-only", _ROUNDS, "it times nothing"),
+    ("--fwbench-minutes", ("--fwbench-programs-only", "--fwbench-workers"), "with that no lanes take turns"),
+    ("--fwbench-devices", ("--fwbench-against", "--fwbench-programs-only"), "that looks at one device alone"),
+    ("--fwbench-workers", ("--fwbench-against",), "in a duet two processes take turns on one machine"),
+    ("--fwbench-workers", ("--fwbench-devices",), "each benchmark has one accelerator of the pool"),
+)
+# Options that a run must measure for, one benchmark after another.
+_MEASURING = (*_GATES, "--fwbench-workers", "--fwbench-resume")
+
+
+def refuse(config: pytest.Config) -> None:
+    """Refuse options that cannot work together, or in a run that measures nothing or measures in parallel.
+
+    The summary that a gate was to write gets the reason.
+    """
+    try:
+        _refuse(config)
+    except pytest.UsageError as error:
+        summary = config.getoption("fwbench_summary")
+        if summary and any(_given(config, option) for option in _GATES):
+            with contextlib.suppress(OSError):
+                files.append(summary, "")
+                _write_unended(summary, str(error), pytest.ExitCode.USAGE_ERROR)
+        raise
+
+
+def _refuse(config: pytest.Config) -> None:
+    for one, others, why in _APART:
+        for other in others if _given(config, one) else ():
+            if _given(config, other):
+                raise pytest.UsageError(f"{one} cannot work with {other}: {why}. Leave one of them out.")
+    asked = [option for option in _MEASURING if _given(config, option)]
+    # A project's settings may switch benchmarks off, which pytest-benchmark's other option overrides.
+    for name, other in (("disable", "enable"), ("skip", "only")):
+        if asked and config.getoption(f"--benchmark-{name}") and not config.getoption(f"--benchmark-{other}"):
+            raise pytest.UsageError(f"--benchmark-{name} measures nothing for {asked[0]}: leave one of them out.")
+    if config.getoption("dist", "no") != "no" and (asked or needs_rounds(config)):
+        # pytest-benchmark switches itself off under xdist, saves and compares nothing, and exits with 0.
+        raise pytest.UsageError(f"{[*asked, needs_rounds(config)][0]} {NOT_PARALLEL}")
 
 
 def choose(config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> Gate:
     """The gate that the options ask for; one that judges nothing if they ask for none."""
     asked = [option for option in _GATES if _given(config, option)]
-    if len(asked) > 1:
-        raise pytest.UsageError(f"{' and '.join(asked)} are different gates: leave one of them out.")
     for option, values in _VALUES.items():
         value = config.getoption(option)
         if isinstance(value, str) and value not in values:
@@ -71,8 +115,9 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
         except OSError as error:
             raise pytest.UsageError(f"--fwbench-summary {summary} cannot be written ({error.strerror}).") from None
     try:
-        refuse_idle(config, asked[0], "gate")
-        gate: Gate = resolve(_GATES[asked[0]])(config, selection, machine, project)
+        path = _GATES[asked[0]]
+        make = resolve(path) if path else needed("programs", asked[0])
+        gate: Gate = make(config, selection, machine, project)
     except (pytest.UsageError, UserError) as error:
         if summary:
             _write_unended(summary, str(error), pytest.ExitCode.USAGE_ERROR)
@@ -88,27 +133,15 @@ def _write_unended(summary: Path, why: str, status: int) -> None:
 
 def _given(config: pytest.Config, option: str) -> bool:
     """True if the option was given, even by an empty variable: a gate that somebody asked for must not be skipped."""
-    return config.getoption(option) not in (None, False, [], [DIFFERENT])
+    value = config.getoption(option, None)
+    if option == "--fwbench-devices" and value and {number.strip() for number in value.split(",")} == {"1"}:
+        return False
+    return value not in (None, False, [], [DIFFERENT])
 
 
-def needs_rounds(config: pytest.Config, *others: str) -> str:
-    """The first given option of pytest-benchmark that needs rounds, of these or `others`; empty if there is none."""
-    given = (name for name in (*_NEED_ROUNDS, *others) if config.getoption(f"--benchmark-{name}", None))
-    return next((f"--benchmark-{name}" for name in given), "")
-
-
-def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
-    """Refuse an option in a run that measures nothing, or measures in parallel.
-
-    Args:
-        purpose: what the option could do with measurements, as a verb: `go on with`.
-    """
-    # A project's settings may switch benchmarks off, which pytest-benchmark's other option overrides.
-    for name, other in (("disable", "enable"), ("skip", "only")):
-        if config.getoption(f"--benchmark-{name}") and not config.getoption(f"--benchmark-{other}"):
-            raise pytest.UsageError(f"--benchmark-{name} measures nothing that {option} could {purpose}: leave it out.")
-    if config.getoption("dist", "no") != "no":
-        raise pytest.UsageError(f"{option} {NOT_PARALLEL}")
+def needs_rounds(config: pytest.Config) -> str:
+    """The first given option of pytest-benchmark that needs rounds or a record; empty if there is none."""
+    return next((option for option in (*_ROUNDS, "--benchmark-compare") if config.getoption(option, None)), "")
 
 
 def baseline(config: pytest.Config) -> Record | None:

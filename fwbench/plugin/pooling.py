@@ -6,7 +6,6 @@ from typing import Protocol
 import pytest
 
 from fwbench.extensions import needed
-from fwbench.gates.options import refuse_idle
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.measurement import Measurement
@@ -14,8 +13,6 @@ from fwbench.record.workload import Workload
 from fwbench.suite import profiles
 from fwbench.suite.selection import Selection
 from fwbench.worker.chain import Tell
-
-OPTION = "--fwbench-workers"
 
 
 class Pool(Protocol):
@@ -49,22 +46,10 @@ class Pool(Protocol):
 
 
 def pool(config: pytest.Config) -> Pool | None:
-    """The pool that the options ask for, which ends with pytest; a pytest.UsageError if it cannot be used."""
+    """The pool that `--fwbench-workers` asks for, which ends with pytest; a UserError if it cannot be used."""
     name = config.getoption("fwbench_workers")
     if name is None:
         return None
-    if config.getoption("fwbench_against") is not None:
-        raise pytest.UsageError(
-            f"{OPTION} cannot work with --fwbench-against: in a duet two processes take turns on one machine. Leave "
-            "one of them out."
-        )
-    devices = config.getoption("fwbench_devices")
-    if devices is not None and {number.strip() for number in devices.split(",")} != {"1"}:
-        raise pytest.UsageError(
-            f"{OPTION} cannot work with --fwbench-devices {devices}: each benchmark has one accelerator of the pool. "
-            "Leave one of them out."
-        )
-    refuse_idle(config, OPTION, "spread")
-    spread: Pool = needed("pool", OPTION)(name)
+    spread: Pool = needed("pool", "--fwbench-workers")(name)
     config.add_cleanup(spread.close)
     return spread

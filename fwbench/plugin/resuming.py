@@ -11,7 +11,6 @@ import pytest
 
 from fwbench.errors import UserError
 from fwbench.gates import Gate
-from fwbench.gates.options import refuse_idle
 from fwbench.plugin import conditions
 from fwbench.record import journal
 from fwbench.record.measurement import Measurement
@@ -72,10 +71,8 @@ class Resumed:
 
 
 def refuse(config: pytest.Config) -> None:
-    """Refuse a run that measures nothing, runs in parallel, or is given no journal's name, by a pytest.UsageError."""
+    """Refuse an option that names no journal, by a pytest.UsageError."""
     named = config.getoption("fwbench_resume")
-    if named is None:
-        return
     arguments = (str(argument).partition("=") for argument in config.invocation_params.args)
     names = [name for option, _, name in arguments if option == OPTION and name]
     if names and named is True:
@@ -84,7 +81,6 @@ def refuse(config: pytest.Config) -> None:
         )
     if named == "":
         raise pytest.UsageError(f"{OPTION} names no journal: leave out the = for the newest one.")
-    refuse_idle(config, OPTION, "go on with")
 
 
 def against(gate: Gate) -> dict[str, Any]:

@@ -45,9 +45,7 @@ class Run:
         for marker in spreading.markers():
             config.addinivalue_line("markers", marker)
         self._config = config
-        # pytest-benchmark switches itself off under xdist, saves and compares nothing, and exits with 0.
-        if config.getoption("dist", "no") != "no" and (option := gate_options.needs_rounds(config, "compare")):
-            raise pytest.UsageError(f"{option} {gate_options.NOT_PARALLEL}")
+        gate_options.refuse(config)
         resuming.refuse(config)
         starting.require_files()
         self._pool = pooling.pool(config)
@@ -306,7 +304,7 @@ class Run:
         """The value of the fixture `fwbench_measure`."""
         workload = self.workload(item)
         protocol = protocol_of(item, workload, self.selection.protocol)
-        if hasattr(self._config, "workerinput") and (option := gate_options.needs_rounds(self._config, "compare")):
+        if hasattr(self._config, "workerinput") and (option := gate_options.needs_rounds(self._config)):
             pytest.fail(f"{option} {gate_options.NOT_PARALLEL}", pytrace=False)
 
         def measure() -> Measurement:

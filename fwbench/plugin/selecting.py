@@ -158,17 +158,13 @@ def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
     most = max(numbers)
     if most == 1:
         return numbers
-    asked = f"--fwbench-devices {most}"
-    for option in ("--fwbench-against", "--fwbench-programs-only"):
-        if config.getoption(option) not in (None, False):
-            raise pytest.UsageError(f"{option} looks at one device alone: leave {asked} out.")
     if allocated(os.environ):
         # Slurm knows what its other nodes have, and refuses a request that they cannot meet.
         return numbers
     there = len(machine.cpus) if machine.device == "cpu" else len(nvml.visible(most))
     if most > there:
         kind = "cores, one for each device" if machine.device == "cpu" else "GPUs that CUDA sees"
-        raise pytest.UsageError(f"{asked}: this machine has {there} {kind}; ask for no more devices.")
+        raise pytest.UsageError(f"--fwbench-devices {most}: this machine has {there} {kind}; ask for no more devices.")
     return numbers
 
 
@@ -176,15 +172,9 @@ def _minutes(config: pytest.Config, profile: str, device: str) -> float:
     given: float | None = config.getoption("fwbench_minutes")
     if given is not None and not 0 <= given < math.inf:
         raise pytest.UsageError(f"--fwbench-minutes {given:g} is not a number of minutes: give 0 or more.")
-    without = [name for name in ("programs_only", "workers") if config.getoption(f"fwbench_{name}")]
-    if given and without:
-        raise pytest.UsageError(
-            f"--fwbench-minutes cannot work with --fwbench-{without[0].replace('_', '-')}, with which no lanes take "
-            "turns: leave one of them out."
-        )
-    # A duet runs until it has decided.
-    usual = 0.0 if without or config.getoption("fwbench_against") else MINUTES[device][profile]
-    return usual if given is None else given
+    # Without lanes that take turns there is no limit, and a duet runs until it has decided.
+    without = any(config.getoption(f"fwbench_{name}") for name in ("programs_only", "workers", "against"))
+    return (0.0 if without else MINUTES[device][profile]) if given is None else given
 
 
 def fetch_weights(models: Iterable[Model], python: str) -> None:

@@ -13,13 +13,14 @@ import pytest
 
 # pytester unloads what a run in this process has loaded: what all of them need is loaded once, and SciPy can only be.
 import fwbench.gates.duet
-import fwbench.gates.programs
 import fwbench.gates.saved
 import fwbench.plugin.run  # noqa: F401
 from fwbench.plugin.session import Session
 from fwbench.record import journal
 from fwbench.record.measurement import Measurement, Metric
-from tests.unit.shared import ALONE, git
+from tests.unit.shared import ALONE, extension, git
+
+extension("programs.gate")
 
 FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-set=patience=0", "--fwbench-minutes=0")
 

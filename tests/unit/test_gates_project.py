@@ -15,7 +15,7 @@ from fwbench.compare.pair import Pair
 from fwbench.record.lanes import LANES
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.plain.plain_lane import LANE
-from tests.unit.shared import git
+from tests.unit.shared import git, needs
 from tests.unit.suites import FAST, commit, ended, in_process
 
 NET = """
@@ -240,6 +240,7 @@ def test_a_slowdown_in_the_users_code_is_found(make, equal):
     assert "1 with a changed program" in summary
 
 
+@needs("programs")
 def test_programs_and_records_of_the_users_models_are_baselines_too(make):
     repository = make()
     repository.module("net", NET)

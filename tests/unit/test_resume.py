@@ -25,7 +25,7 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from tests.unit.faults.test_records import AGAIN
 from tests.unit.recorded import failed, measured, rounds, write
-from tests.unit.shared import git
+from tests.unit.shared import git, needs
 from tests.unit.suites import benchmarks, parsed
 from tests.unit.suites import in_process as run
 from tests.unit.suites import suite as noops
@@ -170,6 +170,7 @@ def test_a_test_gets_what_was_taken_as_if_it_were_measured(suite, measuring):
     assert stored(suite, "resumed.json") == stored(suite, "whole.json")
 
 
+@needs("programs")
 def test_a_gate_judges_what_was_taken_too(suite, measuring):
     """Of programs, as the lane that does nothing takes part in no other."""
     programs = "--fwbench-programs-only"
@@ -226,8 +227,8 @@ def test_without_a_journal_everything_is_measured_and_collecting_writes_none(sui
         ("--fwbench-resume=test_suite.jsonl", "*taken from test_suite.jsonl: it is no journal of fwbench. *"),
         ("--fwbench-resume=.", ". is no journal of fwbench: name a file, or leave out the = for the newest."),
         ("--fwbench-resume=", "names no journal: leave out the = for the newest one."),
-        ("--fwbench-resume --benchmark-disable", "measures nothing that --fwbench-resume could go on with*"),
-        ("--fwbench-resume --benchmark-skip", "measures nothing that --fwbench-resume could go on with*"),
+        ("--fwbench-resume --benchmark-disable", "measures nothing for --fwbench-resume*"),
+        ("--fwbench-resume --benchmark-skip", "measures nothing for --fwbench-resume*"),
         ("--fwbench-resume -n2", " cannot work with -n/--dist*"),
         ("--fwbench-resume=old.jsonl", "nothing can be taken from old.jsonl: its first line *"),
         ("--fwbench-resume=strange.jsonl", "nothing can be taken from strange.jsonl: its first line *"),

@@ -256,11 +256,6 @@ def test_batches_follow_the_number_of_devices_or_stay(chosen, monkeypatch, scali
         ("--fwbench-set=batch_size=3", "--fwbench-set does not set batch_size, which --fwbench-batch-sizes decides"),
         ("--fwbench-devices=0", "--fwbench-devices: devices 0 is not a whole number of at least 1"),
         ("--fwbench-devices=1000", "--fwbench-devices 1000: this machine has .* ask for no more devices"),
-        ("--fwbench-devices=2 --fwbench-against=HEAD", "--fwbench-against looks at one device alone: leave --fwb"),
-        (
-            "--fwbench-devices=2 --fwbench-programs-only",
-            "--fwbench-programs-only looks at one .* --fwbench-devices 2 out",
-        ),
         ("--fwbench-devices=1,2 --fwbench-set=scaling=strong --fwbench-batch-sizes=3", "a batch of 3 .* 2 equal parts"),
     ],
 )

@@ -236,3 +236,7 @@ def test_a_lane_that_compiles_for_no_other_device_says_so_once(suite):
 
 def test_what_follows_the_option_may_be_the_tests(suite):
     ended(run(suite, "--fwbench-programs-only", "test_suite.py", "--collect-only", "-q"), 0, "*3 tests collected*")
+
+
+def test_a_summary_without_a_baseline_is_refused(suite):
+    assert run(suite, "--fwbench-programs-only", "--fwbench-summary=x.md").ret == pytest.ExitCode.USAGE_ERROR

@@ -8,13 +8,13 @@ later run is compared with a journal, or with any record that was timed.
 
 from collections import Counter
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from fwbench.compare.findings import ALL, Finding, Outcome
 from fwbench.compare.programs import changes, compare, facts
-from fwbench.gates.contract import Gate
-from fwbench.gates.options import baseline, needs_rounds
+from fwbench.errors import UserError
+from fwbench.gates.contract import Gate, fail
+from fwbench.gates.options import baseline
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
@@ -34,12 +34,8 @@ class ProgramsOnly(Gate):
     timed = False
     shows_numbers = True
 
-    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> None:
+    def __init__(self, config: Any, selection: Selection, machine: Machine, project: Project) -> None:
         super().__init__(config)
-        if option := needs_rounds(config):
-            raise pytest.UsageError(
-                f"{option} cannot work with --fwbench-programs-only, which times nothing: leave one of them out."
-            )
         # Only benchmarks have a program.
         config.option.benchmark_only = True
         record = baseline(config)
@@ -52,7 +48,7 @@ class ProgramsOnly(Gate):
             if m.program and self._baseline.setdefault(m.workload.anywhere, m.program) != m.program:
                 self._twice.add(m.workload.anywhere)
         if record is None and self._summary:
-            raise pytest.UsageError(
+            raise UserError(
                 "--fwbench-summary tells what a gate has found, and --fwbench-programs-only compares with nothing: add "
                 "--benchmark-compare=PATH."
             )
@@ -71,7 +67,7 @@ class ProgramsOnly(Gate):
             return
         finding = self._findings[workload] = self._compare(workload, measurement)
         if finding and not failure and finding.in_test:
-            pytest.fail(f"{finding.benchmark}: {finding.note}", pytrace=False)
+            fail(f"{finding.benchmark}: {finding.note}")
 
     def _compare(self, workload: Workload, measurement: Measurement) -> Finding | None:
         """The finding on a workload that was measured; None if neither side has a program, or base's is damaged."""
