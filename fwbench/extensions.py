@@ -40,6 +40,8 @@ class Extension:
             text states none. Empty: there is none.
         check: a function from the machine and a function that prints a line to the findings of `fwbench doctor --check`
             (`fwbench.commands.doctor.findings.Finding`) and the measurements behind them; empty: there is none.
+        sending: a function from the machine, findings and measurements to the text of `fwbench doctor --json FILE`;
+            empty: there is none.
         programs: the class of the gate of `--fwbench-programs-only` (`fwbench.gates.contract.Gate`), made with pytest's
             configuration, the selection, the machine and the project; empty: there is none.
     """
@@ -54,12 +56,13 @@ class Extension:
     ranks: str = ""
     release: str = ""
     check: str = ""
+    sending: str = ""
     programs: str = ""
 
 
 # The extension of fwbench's own that has what the core asks for by `needed`.
-_OWN = {"pool": "cluster", "prove": "proofs", "check": "trials", "programs": "programs"}
-Kind = Literal["pool", "prove", "ranks", "release", "check", "programs"]
+_OWN = {"pool": "cluster", "prove": "proofs", "check": "trials", "sending": "trials", "programs": "programs"}
+Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs"]
 
 
 @functools.cache

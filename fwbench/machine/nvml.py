@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from ctypes import Array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,7 +139,7 @@ class Gpu:
 
 
 # NVML's queries of a GPU, by the rest of their names, with the arguments behind the handle (nvml.h).
-_ASKED: Mapping[str, tuple[Any, ...]] = {
+QUERIES: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("Name", "MemoryInfo", "MigMode", "NumGpuCores", "CudaComputeCapability"), ()),
     **dict.fromkeys(("EnforcedPowerLimit", "PowerManagementDefaultLimit", "PowerUsage", "TotalEnergyConsumption"), ()),
     **dict.fromkeys(("CurrentClocksEventReasons", "UtilizationRates", "PersistenceMode", "ComputeMode", "EccMode"), ()),
@@ -148,34 +147,6 @@ _ASKED: Mapping[str, tuple[Any, ...]] = {
     **{"ClockInfo": (1,), "MaxClockInfo": (1,), "Temperature": (0,), "MaxMigDeviceCount": ()},
     **{"FieldValues": (list(_HELD),), "CpuAffinity": (_WORDS,)},
 }
-
-
-def answers() -> dict[str, Any]:
-    """NVML's answers to all queries of fwbench, errors included, as text: for readers without this machine."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-    except Exception as error:  # pynvml's own, or that of its import
-        return {"error": str(error)}
-
-    def told(name: str, *given: Any) -> str:
-        try:
-            answer = getattr(pynvml, f"nvml{name}")(*given)
-        except Exception as error:  # also if an older pynvml lacks the function
-            return f"{type(error).__name__}: {error}"
-        return str([str(each) for each in answer] if isinstance(answer, list | Array) else answer)
-
-    texts: dict[str, Any] = {name: told(f"System{name}") for name in ("GetDriverVersion", "GetCudaDriverVersion_v2")}
-    for index in range(count):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        except pynvml.NVMLError as error:
-            texts[f"GPU {index}"] = str(error)
-        else:
-            texts[f"GPU {index}"] = {name: told(f"DeviceGet{name}", handle, *of) for name, of in _ASKED.items()}
-    return texts
 
 
 def _processes(query: str, handle: Any) -> tuple[AcceleratorProcess, ...] | None:
@@ -191,11 +162,11 @@ def _processes(query: str, handle: Any) -> tuple[AcceleratorProcess, ...] | None
 
 
 def _told(query: str, handle: Any, *arguments: Any) -> Any:
-    """NVML's answer to a query of a GPU, one of `_ASKED` with the arguments there; None if it has none."""
+    """NVML's answer to a query of a GPU, one of `QUERIES` with the arguments there; None if it has none."""
     import pynvml
 
     try:
-        return getattr(pynvml, f"nvmlDeviceGet{query}")(handle, *(arguments or _ASKED.get(query, ())))
+        return getattr(pynvml, f"nvmlDeviceGet{query}")(handle, *(arguments or QUERIES.get(query, ())))
     except pynvml.NVMLError:
         return None
 

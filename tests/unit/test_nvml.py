@@ -1,13 +1,10 @@
 """A GPU as NVML's own Python bindings tell of it, on a stand-in for NVIDIA's library."""
 
-import re
-from pathlib import Path
 
 import pytest
 
 from fwbench.compare.differences import in_words, mismatches
 from fwbench.machine import Machine, versions
-from fwbench.machine import nvml as machine_nvml
 from tests.unit import nvml
 from tests.unit.nvml import GPUS, SLICE
 
@@ -275,27 +272,6 @@ workers = Workers(host.machine(), "gpu", {}, NO_PROJECT)
 """
     variables = nvml_stub(**{"near": "0x3", "near.1": "0x30"})
     assert told(variables, code, CUDA_VISIBLE_DEVICES="0,1") == [[0, 1], [0, 1, 4, 5]]
-
-
-def test_all_that_nvml_answers_is_told_errors_included(nvml_stub):
-    variables = nvml_stub(graphics=f"70:{2**28}", nvmlDeviceGetEccMode=NOT_SUPPORTED)
-    found = told(variables, "nvml.answers()")
-    assert found["GetDriverVersion"] == "580.95.05"
-    assert found.keys() >= {"GPU 0", "GPU 1"}
-    first = found["GPU 0"]
-    assert (first["Name"], first["ClockInfo"]) == ("NVIDIA H100 80GB HBM3", "1980")
-    assert "Not Supported" in first["EccMode"]
-    assert "70" in first["GraphicsRunningProcesses_v3"]
-    # Of what the library lacks, that it does.
-    assert "Function Not Found" in first["DisplayActive"]
-    # Each query that is read elsewhere is among them.
-    read = set(
-        re.findall(r"(?:nvmlDeviceGet|(?:ask|_told|_processes)\(\")(\w+)", Path(machine_nvml.__file__).read_text())
-    )
-    handles = {name for name in read if "Handle" in name or name in ("Count", "UUID")}
-    assert read - handles - first.keys() == set()
-    silent = told(nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED), "nvml.answers()")
-    assert silent == {"error": "Driver Not Loaded"}
 
 
 def test_a_slices_clocks_and_power_are_its_gpus(nvml_stub):

@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-from fwbench.commands.doctor import sending
 from fwbench.commands.doctor.findings import as_json, lines, sound
 from fwbench.commands.doctor.looks import Looks
 from fwbench.extensions import needed
@@ -44,10 +43,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     here = machine()
+    check = needed("check", "--check") if options.check else None
+    sent = needed("sending", "--json FILE") if options.json and options.json != _STDOUT else None
     findings = Looks(here, nvml.find(), counter(here.device), os.environ).findings()
     measured: list[Measurement] = []
-    if options.check:
-        check = needed("check", "--check")
+    if check:
         judged, measured = check(here, lambda text: print(text, file=sys.stderr, flush=True))
         # A trial shows more than a look at the same thing, and replaces it.
         findings = [*{finding.subject: finding for finding in (*findings, *judged)}.values()]
@@ -55,9 +55,9 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(as_json(findings), indent=1))
     else:
         print("\n".join(lines(findings)))
-        if options.json:
+        if sent:
             with files.writing("choose another file with --json."):
-                files.write(Path(options.json), sending.report(here, findings, measured))
+                files.write(Path(options.json), sent(here, findings, measured))
             print(f"{options.json} holds all of it: docs/gpu.md says how to send it.")
         if here.device == "gpu" and sound(findings):
             print(_MEASURE if options.check else _BEGIN)

@@ -10,4 +10,5 @@ EXTENSION = Extension(
         )
     },
     check="fwbench.ext.trials.check:check",
+    sending="fwbench.ext.trials.sending:report",
 )

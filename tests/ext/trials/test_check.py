@@ -376,7 +376,7 @@ def test_the_file_to_send_holds_what_a_maintainer_needs_and_not_whose_machine_it
         settings={"CUDA_CACHE_PATH": "/zoltanx"},
         accelerator=(NEIGHBOURED,),
     )
-    monkeypatch.setattr("fwbench.machine.nvml.answers", lambda: {"GPU 0": {"EccMode": "Not Supported"}})
+    monkeypatch.setattr("fwbench.ext.trials.sending.answers", lambda: {"GPU 0": {"EccMode": "Not Supported"}})
     monkeypatch.setattr(Session, "measured", [died], raising=False)
     monkeypatch.setattr(Session, "__init__", lambda self, here, until: None)
     monkeypatch.setattr(Session, "close", lambda self: None)

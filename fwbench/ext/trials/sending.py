@@ -8,13 +8,15 @@ import platform
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from ctypes import Array
 from pathlib import Path
 from typing import Any
 
 import fwbench
 from fwbench.commands.doctor.findings import Finding, as_json
 from fwbench.commands.doctor.looks import public_lanes
-from fwbench.machine import Machine, nvml, versions
+from fwbench.machine import Machine, versions
+from fwbench.machine.nvml import QUERIES
 from fwbench.record.lanes import recorded
 from fwbench.record.measurement import Measurement
 
@@ -33,10 +35,38 @@ def report(here: Machine, findings: Sequence[Finding], measured: Sequence[Measur
         "machine": here.to_json(),
         "versions": versions((*named, "nvidia-ml-py", "numpy")),
         "environment": {name: value for name, value in os.environ.items() if name.startswith(recorded(lanes))},
-        "nvml": nvml.answers(),
+        "nvml": answers(),
         "measured": [{**one.to_json(), "samples": len(one.samples)} for one in measured],
     }
     return json.dumps(_scrubbed(content, {_FOLDERS: ".../"} | _identities()), indent=1)
+
+
+def answers() -> dict[str, Any]:
+    """NVML's answers to all queries of fwbench, errors included, as text: for readers without this machine."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except Exception as error:  # pynvml's own, or that of its import
+        return {"error": str(error)}
+
+    def told(name: str, *given: Any) -> str:
+        try:
+            answer = getattr(pynvml, f"nvml{name}")(*given)
+        except Exception as error:  # also if an older pynvml lacks the function
+            return f"{type(error).__name__}: {error}"
+        return str([str(each) for each in answer] if isinstance(answer, list | Array) else answer)
+
+    texts: dict[str, Any] = {name: told(f"System{name}") for name in ("GetDriverVersion", "GetCudaDriverVersion_v2")}
+    for index in range(count):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        except pynvml.NVMLError as error:
+            texts[f"GPU {index}"] = str(error)
+        else:
+            texts[f"GPU {index}"] = {name: told(f"DeviceGet{name}", handle, *of) for name, of in QUERIES.items()}
+    return texts
 
 
 def _identities() -> dict[str, str]:
