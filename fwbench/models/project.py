@@ -87,20 +87,6 @@ def proofs(model: Model) -> list[tuple[Model, str]]:
     return pairs
 
 
-def programs(model: Model) -> dict[str, str]:
-    """By lane, the candidate of the proof of what it computes; lanes of the reference itself are left out.
-
-    The candidate is the lane's framework, or the lane where its own program is proved.
-    """
-    of_lanes = {lane.name: lanes.candidate(lane) for lane in lanes.LANES.values()}
-    runs = complete(model).networks
-    return {
-        lane: candidate
-        for lane, candidate in of_lanes.items()
-        if candidate not in ("", model.reference) and lanes.framework_of(candidate) in runs
-    }
-
-
 def unknown_network(models: Iterable[Model], lane: str) -> str:
     """Half a sentence on why a lane can run none of these models; empty if it names no network, or one that exists."""
     name, framework = lanes.network(lane), lanes.LANES[lane].source

@@ -10,13 +10,14 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fwbench.machine import versions
-from fwbench.models import CATALOG, Model, ModelError, checkpoint
+from fwbench.models import CATALOG, Model, ModelError
 from fwbench.models.sources import Sources, sources
 from fwbench.record import files
 from fwbench.record.decoding import Decoded
@@ -254,10 +255,22 @@ def _files(by_framework: Mapping[str, Sources]) -> dict[str, str]:
 def _checkpoint(model: Model) -> dict[str, str]:
     """Digest of the model's file of weights, by its path; empty if there is no such file here."""
     try:
-        with files.opened(checkpoint.find(model)) as file:
+        with files.opened(checkpoint_file(model)) as file:
             return {str(model.checkpoint): hashlib.file_digest(file, "sha256").hexdigest()[:16]}
     except (OSError, ModelError):
         return {}
+
+
+def checkpoint_file(model: Model) -> Path:
+    """The path of the model's checkpoint, below the first folder of `sys.path` that has it, or a ModelError.
+
+    The project's root is one of these folders wherever its modules are imported.
+    """
+    places = [Path(folder, model.checkpoint or "") for folder in sys.path]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise ModelError(f"there is no checkpoint {model.checkpoint!r}: name it by its path from the project's root")
+    return path
 
 
 def _loss(model: Model, framework: str) -> str:

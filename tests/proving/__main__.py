@@ -12,9 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fwbench.ext.proofs.command import programs
 from fwbench.machine import machine
 from fwbench.models import CATALOG, store
-from fwbench.models.project import complete, programs
+from fwbench.models.project import complete
 from fwbench.record.lanes import LANES
 from fwbench.worker.client.starting import environment
 from tests.proving import page, records

@@ -36,7 +36,7 @@ _COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.ext.proofs.", "f
 _ASIDE = (
     "fwbench.ext.proofs.where",
     "fwbench.models.store",
-    "fwbench.models.checkpoint",
+    "fwbench.ext.proofs.checkpoint",
     "fwbench.models.importing",
     "fwbench.frameworks.faults",
 )

@@ -25,7 +25,7 @@ from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
 from fwbench.gates import kept
-from fwbench.models import Model, ModelError, checkpoint, store
+from fwbench.models import Model, ModelError, store
 from fwbench.models.inputs import normal
 from fwbench.plugin import resuming
 from fwbench.record import journal as journals
@@ -39,6 +39,7 @@ from tests.unit.test_evidence import HEADER, LEVELS, SUITES, runs
 from tests.unit.test_facts import known, of, stored
 from tests.unit.test_fuzz import PLAIN, as_lines, bytes_of, consume, file_of, is_clean, read_whole, spoilt
 
+CHECKPOINT = extension("proofs.checkpoint")
 GITHUB = extension("ci.github")
 PAIRS = extension("proofs.audit.pairs")
 RATES = extension("trials.rates")
@@ -256,8 +257,8 @@ def checkpoints(draw):
 
 def check_checkpoint(data):
     with file_of(data, "x.safetensors") as path, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "find", lambda model: path)
-        asked(checkpoint.load, NETWORK, {"w": (2,)}, error=ModelError)
+        patch.setattr(CHECKPOINT, "checkpoint_file", lambda model: path)
+        asked(CHECKPOINT.load, NETWORK, {"w": (2,)}, error=ModelError)
 
 
 TARGETS = {
@@ -271,7 +272,7 @@ TARGETS = {
     # What somebody else writes: lists, events, weights.
     **({"list": (lists(), check_list)} if PAIRS else {}),
     **({"event": (events(), check_event)} if GITHUB else {}),
-    "checkpoint": (checkpoints(), check_checkpoint),
+    **({"checkpoint": (checkpoints(), check_checkpoint)} if CHECKPOINT else {}),
 }
 
 

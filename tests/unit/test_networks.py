@@ -11,7 +11,6 @@ from fwbench.models.project import (
     Project,
     complete,
     is_further,
-    programs,
     proofs,
     provable,
     proved_as,
@@ -25,6 +24,7 @@ from fwbench.suite.costs import cost, once
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.selection import Selection
 from fwbench.worker.process.run import _proof
+from tests.unit.shared import extension, needs
 
 TWO = Model(
     "block",
@@ -221,10 +221,10 @@ def test_a_compiled_program_has_a_proof_of_its_own_for_what_that_proof_runs(tmp_
     assert stamped("torch-compile-max", PLAIN, tmp_path)["state"] == "derived"
 
 
+@needs("proofs")
 def test_the_candidates_of_lanes_are_frameworks_and_programs_of_their_own():
-    asked = {
-        lane: candidate for lane, candidate in programs(complete(PLAIN)).items() if LANES[lane].package == "fwbench"
-    }
+    programs = extension("proofs.command").programs(complete(PLAIN))
+    asked = {lane: candidate for lane, candidate in programs.items() if LANES[lane].package == "fwbench"}
     assert asked == {"torch-compile": "torch-compile", "jax": "jax"}
 
 

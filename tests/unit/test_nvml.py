@@ -1,6 +1,5 @@
 """A GPU as NVML's own Python bindings tell of it, on a stand-in for NVIDIA's library."""
 
-
 import pytest
 
 from fwbench.compare.differences import in_words, mismatches

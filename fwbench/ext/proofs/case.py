@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench import frameworks
-from fwbench.ext.proofs.lengths import distance
+from fwbench.ext.proofs import checkpoint, elsewhere, lengths
 from fwbench.ext.proofs.where.calls import Call
 from fwbench.frameworks.training import targets
-from fwbench.models import Model, checkpoint
+from fwbench.models import Model
 from fwbench.models.importing import ModelError, load
 from fwbench.models.inputs import Input
 from fwbench.models.inputs import draw as draw_inputs
-from fwbench.models.weights import Shape, Weights, draw, draw_unit, is_statistic, perturbed
+from fwbench.models.weights import Shape, Weights, draw, is_statistic
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 
@@ -291,10 +291,10 @@ class Side(ABC):
             moved, backward = self._backward(elsewhere) if trained else (self._forward(elsewhere), Backward(0.0, {}))
             forward = self.forward(point)
             self._roundings[point] = Rounding(
-                distance(moved.output, forward.output),
+                lengths.distance(moved.output, forward.output),
                 abs(moved.loss - forward.loss),
-                {name: distance(moved.statistics[name], array) for name, array in forward.statistics.items()},
-                {name: distance(backward.gradients[name], array) for name, array in gradients.items()},
+                {name: lengths.distance(moved.statistics[name], array) for name, array in forward.statistics.items()},
+                {name: lengths.distance(backward.gradients[name], array) for name, array in gradients.items()},
             )
         return self._roundings[point]
 
@@ -392,9 +392,9 @@ def _weights(
         except NotImplementedError as error:
             raise InitialUnknownError(str(error)) from None
     if kind == "perturbed":
-        return perturbed(_weights(model, axes, "initial", shapes), seed=0)
+        return elsewhere.perturbed(_weights(model, axes, "initial", shapes), seed=0)
     if kind == "small":
         return {name: array / np.float32(8) for name, array in _weights(model, axes, "drawn", shapes).items()}
     if kind == "checkpoint":
         return checkpoint.load(model, dict(shapes))
-    return draw_unit(model, dict(shapes), seed=0) if kind == "unit" else draw(model, dict(shapes), seed=0)
+    return elsewhere.draw_unit(model, dict(shapes), seed=0) if kind == "unit" else draw(model, dict(shapes), seed=0)

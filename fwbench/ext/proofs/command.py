@@ -8,9 +8,10 @@ from fwbench.commands.collecting import collected, has_framework
 from fwbench.errors import UserError, hint
 from fwbench.ext.proofs.client import interpreter, prove
 from fwbench.models import CATALOG, Model
-from fwbench.models.project import Project, complete, programs, proofs
+from fwbench.models.project import Project, complete, proofs
 from fwbench.models.store import Power, Proved, of_suite
-from fwbench.record.lanes import framework_of
+from fwbench.record.lanes import LANES, framework_of
+from fwbench.record.lanes import candidate as candidate_of
 from fwbench.suite.selection import pythons
 
 # Exit code where a proof found a difference.
@@ -104,6 +105,16 @@ def _of_lanes(model: Model, lanes: Iterable[str]) -> list[tuple[Model, str]]:
         if lane not in known:
             raise UserError(f"no proof compares what the lane {lane!r} computes of {model.name}: {hint(lane, known)}.")
     return [(complete(model), known[lane]) for lane in dict.fromkeys(lanes)]
+
+
+def programs(model: Model) -> dict[str, str]:
+    """By lane, the candidate of the proof of what it computes; lanes of the reference itself are left out.
+
+    The candidate is the lane's framework, or the lane where its own program is proved.
+    """
+    of_lanes = {lane.name: candidate_of(lane) for lane in LANES.values()}
+    runs = complete(model).networks
+    return {lane: of for lane, of in of_lanes.items() if of not in ("", model.reference) and framework_of(of) in runs}
 
 
 def _line(proved: Proved, *, differs: bool) -> str:

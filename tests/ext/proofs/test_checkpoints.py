@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import fwbench
-from fwbench.models import ModelError, checkpoint
+from fwbench.ext.proofs import checkpoint
+from fwbench.models import ModelError
 
 KIND = "damaged checkpoints"
 WEIGHT = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}

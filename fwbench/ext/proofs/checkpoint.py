@@ -1,9 +1,7 @@
 """Weights that a user names: a file in the format safetensors, under the reference's names and in its shapes."""
 
 import json
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,23 +9,12 @@ from numpy.typing import NDArray
 
 from fwbench.models.importing import ModelError
 from fwbench.models.model import Model
+from fwbench.models.store import checkpoint_file
 from fwbench.record import files
 from fwbench.text import line
 
 # The format's names of floating-point types. bfloat16, which NumPy lacks, is the upper half of a float32.
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-
-
-def find(model: Model) -> Path:
-    """The path of the model's checkpoint, below the first folder of `sys.path` that has it, or a ModelError.
-
-    The project's root is one of these folders wherever its modules are imported.
-    """
-    places = [Path(folder, model.checkpoint or "") for folder in sys.path]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        raise ModelError(f"there is no checkpoint {model.checkpoint!r}: name it by its path from the project's root")
-    return path
 
 
 def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
@@ -39,7 +26,7 @@ def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArr
     # Not where pytest runs: there may be no framework, and so no safetensors.
     from safetensors import SafetensorError, deserialize
 
-    place = find(model)
+    place = checkpoint_file(model)
     try:
         data = files.read(place)
         tensors = deserialize(data)  # type: ignore[no-untyped-call, unused-ignore]
