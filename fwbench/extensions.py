@@ -44,6 +44,8 @@ class Extension:
             empty: there is none.
         programs: the class of the gate of `--fwbench-programs-only` (`fwbench.gates.contract.Gate`), made with pytest's
             configuration, the selection, the machine and the project; empty: there is none.
+        resume: a function that returns the conditions of a run for its journal, and what the run takes from an earlier
+            journal (`fwbench.plugin.session.Resumed`; None: no journal was asked for); empty: there is none.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -58,11 +60,12 @@ class Extension:
     check: str = ""
     sending: str = ""
     programs: str = ""
+    resume: str = ""
 
 
-# The extension of fwbench's own that has what the core asks for by `needed`.
-_OWN = {"pool": "cluster", "prove": "proofs", "check": "trials", "sending": "trials", "programs": "programs"}
-Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs"]
+# The extension of fwbench's own that has what the core asks for by `needed`, where it has another name.
+_OWN = {"pool": "cluster", "prove": "proofs", "check": "trials", "sending": "trials"}
+Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs", "resume"]
 
 
 @functools.cache
@@ -86,7 +89,7 @@ def needed(kind: Kind, asking: str) -> Any:
     """
     if path := addition(kind):
         return resolve(path)
-    raise UserError(f"{asking} needs fwbench's extension `{_OWN[kind]}`, which is not here: leave it out.")
+    raise UserError(f"{asking} needs fwbench's extension `{_OWN.get(kind, kind)}`, which is not here: leave it out.")
 
 
 def resolve(path: str) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.findings import Outcome
+from fwbench.compare.pair import Pair, Stage
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.measurement import Measurement
@@ -93,12 +94,8 @@ class Gate:
     def keep(self, keep: Callable[[Mapping[str, Any]], None]) -> None:
         """Take the function that keeps each record as soon as it is made."""
 
-    def take(self, record: Any) -> bool:
-        """Take a record that an earlier part of the run kept; return True if it was not taken before.
-
-        Raises:
-            ValueError: it is not a record that this gate keeps.
-        """
+    def take(self, stage: Stage, subject: Workload | PlainTest, pair: Pair) -> bool:
+        """Take a pair that an earlier part of the run kept; return True if it was not taken before."""
         return False
 
     def deselect(self, workload: Workload) -> None:

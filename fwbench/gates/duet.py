@@ -20,7 +20,6 @@ from fwbench.compare.findings import Outcome
 from fwbench.compare.pair import Comparison, Of, Pair, Stage
 from fwbench.errors import Absent, UserError
 from fwbench.extensions import extensions, resolve
-from fwbench.gates import kept
 from fwbench.gates.contract import Gate, Regression, fail
 from fwbench.gates.options import thresholds
 from fwbench.machine import Machine
@@ -109,8 +108,8 @@ class DuetGate(Gate):
     def keep(self, keep: Callable[[Mapping[str, Any]], None]) -> None:
         self._keep = keep
 
-    def take(self, record: Any) -> bool:
-        taken = kept.pair(record)
+    def take(self, stage: Stage, subject: Workload | PlainTest, pair: Pair) -> bool:
+        taken = stage, subject, pair
         # Two pairs never take the same times, so an equal record is a copy.
         if taken in self._taken:
             return False

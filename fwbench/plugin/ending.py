@@ -10,8 +10,7 @@ from fwbench.compare.cases import cases
 from fwbench.compare.parity import differ
 from fwbench.gates import Gate
 from fwbench.gates.options import DIFFERENT, KINDS
-from fwbench.plugin.resuming import OPTION, Resumed, shortest
-from fwbench.plugin.session import Session, unkept
+from fwbench.plugin.session import RESUME, Resumed, Session, shortest, unkept
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.report import summary
@@ -70,7 +69,7 @@ def write(
     journal = session.journal.path if session else None
     if session and measurements and not gate.shows_numbers:
         _write_summary(terminal, session)
-    for line in resumed.lines() if resumed and measurements else ():
+    for line in resumed.lines if resumed and measurements else ():
         terminal.write_line(f"resumed: {line}")
     for loss in session.journal.losses if session else ():
         terminal.write_line(f"note: {loss}")
@@ -79,10 +78,10 @@ def write(
         for line in gate.lines(journal):
             terminal.write_line(line)
     if ended and journal:
-        terminal.write_line(f"the run was ended: the same command with {OPTION} goes on from here")
+        terminal.write_line(f"the run was ended: the same command with {RESUME} goes on from here")
     again = ""
     if journal and gate.kind != "duet":
-        again = f"; {OPTION}={journal} then saves what it holds without measuring it again"
+        again = f"; {RESUME}={journal} then saves what it holds without measuring it again"
     for sentence in filter(None, (*(f"{sentence}{again}" for sentence in unwritten), unmeasured(measurements))):
         terminal.write_line(f"ERROR: {sentence}", red=True)
 

@@ -17,17 +17,17 @@ import pytest
 
 from fwbench import units
 from fwbench.errors import UserError, hint
+from fwbench.extensions import addition, needed
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, unknown_network
-from fwbench.plugin import ending, marked, plain, plan, pooling, resuming, saving, spreading
-from fwbench.plugin.conditions import conditions
+from fwbench.plugin import ending, marked, plain, plan, pooling, saving, spreading
 from fwbench.plugin.items import announce, arrange, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select
-from fwbench.plugin.session import Session, unkept
+from fwbench.plugin.session import RESUME, Asked, Resumed, Session, unkept
 from fwbench.plugin.surveying import survey
 from fwbench.plugin.turning import Turning, may_follow, seconds_left
 from fwbench.record import files
@@ -46,7 +46,6 @@ class Run:
             config.addinivalue_line("markers", marker)
         self._config = config
         gate_options.refuse(config)
-        resuming.refuse(config)
         starting.require_files()
         self._pool = pooling.pool(config)
         here = self._pool.machine if self._pool else machine()
@@ -59,7 +58,7 @@ class Run:
         self._plan: plan.Plan | None = None
         self._progress = Progress()
         self._conditions: dict[str, Any] = {}
-        self._resumed: resuming.Resumed | None = None
+        self._resumed: Resumed | None = None
         self._unwritten: list[str] = []  # a sentence on each file of the run's that could not be written
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
@@ -217,7 +216,7 @@ class Run:
             if not (self._pool or hasattr(self._config, "workerinput") or self.selection.processes > 1):
                 self.session.stays = self._turning.stays
 
-    def _announce_plan(self, terminal: Any, left: resuming.Asked, total: int, follow: bool) -> None:
+    def _announce_plan(self, terminal: Any, left: Asked, total: int, follow: bool) -> None:
         """Plan what is left to measure, and show progress by it; `follow`: lanes take turns after that."""
         turns = functools.partial(seconds_left, self._begun, self.selection.minutes) if follow else None
         at_once = len(self._pool) if self._pool else 1
@@ -228,7 +227,7 @@ class Run:
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
         self._progress = Progress(terminal, uncaptured, total, self._plan)
 
-    def _begin_journal(self, asked: resuming.Asked) -> None:
+    def _begin_journal(self, asked: Asked) -> None:
         """Begin the journal; a resumed run copies what it takes from another journal at once."""
         if (reason := files.unwritable(self._storage / "journal")) and not self._config.option.collectonly:
             raise pytest.UsageError(
@@ -236,24 +235,25 @@ class Run:
                 "made: name another folder by --benchmark-storage=DIR."
             )
         files.sweep(self._storage, below=True)
-        self._conditions = conditions(
-            self.selection,
-            self.machine,
-            self.project,
-            [workload for workload, _ in asked.values()],
-            self._storage,
-            self._config.pluginmanager.get_plugins(),
-        )
         duet = self.gate if self.gate.against else None
         if duet:
-            self._conditions[AGAINST] = resuming.against(duet)
             duet.keep(lambda record: self.session.note(record))
-        if (named := self._config.getoption("fwbench_resume")) is not None:
-            self._resumed = resuming.resume(named, self._storage, self._conditions, asked, self.project.root, duet)
+        named, of_run = self._config.getoption("fwbench_resume"), (self.selection, self.machine, self.project)
+        if named is None and not addition("resume"):
+            against = {AGAINST: duet.against} if duet else {}
+            self._conditions = {
+                "profile": self.selection.protocol.profile,
+                "machine": self.machine.to_json(),
+                **against,
+            }
+            return
+        plugins, words = self._config.pluginmanager.get_plugins(), self._config.invocation_params.args
+        begin = needed("resume", RESUME)
+        self._conditions, self._resumed = begin(*of_run, asked, self._storage, plugins, named, words, duet)
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is taken from a journal, and how long the rest will take."""
-        resumed = [f"fwbench: {line}" for line in (self._resumed.lines() if self._resumed else ())]
+        resumed = [f"fwbench: {line}" for line in (self._resumed.lines if self._resumed else ())]
         spread = [f"fwbench: {self._pool.told}"] if self._pool and self._measures else []
         planned = [self._plan.told()] if self._plan and self._plan.pending else []
         whole, turns = (units.duration(60 * self.selection.minutes * share) for share in (1, TURNS))

@@ -1,6 +1,7 @@
 """A run of the suite: the chain that yields its measurements, and the journal that keeps them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from fwbench.machine.facts import provide
 from fwbench.models.project import Project
 from fwbench.models.weights import Shape
 from fwbench.plugin.pooling import Pool
-from fwbench.plugin.resuming import Resumed
 from fwbench.record.journal import ROUND, Journal
 from fwbench.record.measurement import WAITING, Failure, Measurement
 from fwbench.record.rounds import PlayedRound, with_rounds
@@ -23,6 +23,34 @@ from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.server import Server
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.texts import Texts
+
+RESUME = "--fwbench-resume"
+
+# Workloads and their protocols, by test.
+Asked = Mapping[str, tuple[Workload, Protocol]]
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What a run takes from a journal in place of measuring it.
+
+    Attributes:
+        lines: for the terminal: the journal, the number of records taken, and the reasons against the rest.
+        taken: measurements, by test.
+        rounds: those of lanes whose measurements are all taken.
+        pairs: records of a duet.
+    """
+
+    lines: Sequence[str] = ()
+    taken: Mapping[str, Measurement] = field(default_factory=dict)
+    rounds: Sequence[PlayedRound] = ()
+    pairs: Sequence[Mapping[str, Any]] = ()
+
+
+def shortest(path: Path) -> str:
+    """The shortest path from the current folder."""
+    resolved, here = path.resolve(), Path.cwd()
+    return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(path)
 
 
 def unkept(error: OSError) -> str:

@@ -48,6 +48,7 @@ from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import Amounts, Taken
 from tests.unit.fakes import FakeGpu
 from tests.unit.recorded import measured
+from tests.unit.shared import needs
 from tests.unit.suites import FAST, in_process
 from tests.unit.suites import suite as noops
 
@@ -740,6 +741,7 @@ def test_what_was_played_is_kept_when_the_run_is_ended_within_a_batch_of_rounds(
     assert left == [[1, 1, 0, 0]]
 
 
+@needs("resume")
 def test_a_resumed_run_goes_on_with_the_rounds_that_were_played(suite, monkeypatch):
     play = Lanes.play
 

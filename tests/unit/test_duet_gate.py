@@ -21,7 +21,7 @@ from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.recorded import outputs
-from tests.unit.shared import ONE_PAIR, git
+from tests.unit.shared import ONE_PAIR, git, needs
 from tests.unit.suites import benchmarks, commit, ended, in_process, refused
 from tests.unit.suites import run as in_own_process
 
@@ -445,6 +445,7 @@ def in_duet(project, *arguments):
     return in_process(project, "--benchmark-only", "--fwbench-against=HEAD", *arguments)
 
 
+@needs("resume")
 def test_a_duet_that_was_ended_goes_on_with_its_pairs(project, playing):
     """Three of each of three benchmarks."""
     assert in_duet(project).ret == pytest.ExitCode.INTERRUPTED
@@ -465,6 +466,7 @@ def test_a_duet_that_was_ended_goes_on_with_its_pairs(project, playing):
     assert playing.played == 9
 
 
+@needs("resume")
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -491,6 +493,7 @@ def test_pairs_of_other_code_or_under_other_variables_are_not_taken(project, pla
     assert playing.played == 4 + 9
 
 
+@needs("resume")
 def test_what_is_no_journal_of_a_duet_is_one_sentence(project, playing):
     project.path.joinpath("x.jsonl").write_text('{"schema": 1, "started": ""}\n')
     for named in ("x.jsonl", "nothing.jsonl", ""):
@@ -500,6 +503,7 @@ def test_what_is_no_journal_of_a_duet_is_one_sentence(project, playing):
     assert playing.played == 0
 
 
+@needs("resume")
 def test_a_duet_without_a_journal_begins_anew_and_says_so(project, playing):
     playing.last = None
     told = "fwbench: --fwbench-resume: there is no journal of a duet yet, so everything is measured"

@@ -33,6 +33,13 @@ lanes = [name for name, lane in LANES.items() if lane.package == "fwbench"]
 proof = stamp(CATALOG["mlp"], "jax", None)
 print(json.dumps([sorted(commands()), sorted(_writers()), lanes, networks("mlp", own=True), proof]))
 """
+NOOP = """
+import fwbench
+
+@fwbench.benchmark("noop", lanes=["noop"])
+def test_noop(fwbench_measure):
+    fwbench_measure()
+"""
 TESTS_OF_ITS_USER = """
 import fwbench
 
@@ -121,3 +128,13 @@ def test_it_measures_a_plain_test_and_makes_no_proof(core, tmp_path):
 
 def test_it_says_which_extension_tries_a_machine_out(core):
     core("-m", "fwbench", "doctor", "--check", code=4)
+
+
+def test_it_keeps_a_journal_from_which_a_run_goes_on_only_with_an_extension(core, tmp_path):
+    (tmp_path / "test_noop.py").write_text(NOOP)
+    command = ("-m", "pytest", *ALONE, "-q", "--benchmark-only", "--fwbench-minutes=0", "--benchmark-max-time=0")
+    core(*command, cwd=tmp_path)
+    (journal,) = tmp_path.glob(".benchmarks/journal/*.jsonl")
+    header, measured = map(json.loads, journal.read_text().splitlines())
+    assert (header["profile"], measured["workload"]["model"]) == ("quick", "noop")
+    core(*command, "--fwbench-resume", cwd=tmp_path, code=4)

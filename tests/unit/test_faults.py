@@ -992,6 +992,7 @@ def limit(size):
 """
 
 
+@needs("resume")
 @pytest.mark.slow
 def test_sigkill_of_pytest_loses_no_measurement_and_repeats_none(stored):
     command = [sys.executable, "-m", "pytest", *ONLY]

@@ -24,10 +24,8 @@ from fwbench.compare.duet import Duet
 from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
-from fwbench.gates import kept
 from fwbench.models import Model, ModelError, store
 from fwbench.models.inputs import normal
-from fwbench.plugin import resuming
 from fwbench.record import journal as journals
 from fwbench.record.reading import each, read
 from fwbench.report import outcome_file, verdicts
@@ -43,6 +41,8 @@ CHECKPOINT = extension("proofs.checkpoint")
 GITHUB = extension("ci.github")
 PAIRS = extension("proofs.audit.pairs")
 RATES = extension("trials.rates")
+KEPT = extension("resume.kept")
+RESUMING = extension("resume.resuming")
 
 LONG = settings(PLAIN, max_examples=3_000, derandomize=False)
 
@@ -114,7 +114,7 @@ def duet_lines():
 def check_duet(data):
     """What a duet that goes on makes of its journal."""
     whole, _ = journals.lines(journals.decoded(data))
-    made, damaged = each(whole[1:], kept.pair)
+    made, damaged = each(whole[1:], KEPT.pair)
     assert all(is_clean(one.fault) for one in damaged)
     duet = Duet({workload: THRESHOLDS for _, workload, _ in made})
     for pair in made:
@@ -138,7 +138,7 @@ def check_resumed(data):
         folder, tests = path.parents[1], {"test": (measured().workload, PROFILES["quick"])}
         for named in (True, str(path)):
             arguments = named, folder, CONDITIONS, tests, folder
-            found, sentence = asked(resuming.resume, *arguments, error=pytest.UsageError)
+            found, sentence = asked(RESUMING.resume, *arguments)
             assert not [line for line in (sentence, *(found.lines() if found else ())) if "\n" in line]
 
 
@@ -263,8 +263,8 @@ def check_checkpoint(data):
 
 TARGETS = {
     "lines": (lines_of(two_runs()), check_lines),
-    "duet": (lines_of(duet_lines()), check_duet),
-    "resumed": (lines_of([CONDITIONS, *two_runs()[1:]]), check_resumed),
+    **({"duet": (lines_of(duet_lines()), check_duet)} if KEPT else {}),
+    **({"resumed": (lines_of([CONDITIONS, *two_runs()[1:]]), check_resumed)} if RESUMING else {}),
     "suites": (lines_of([HEADER, *runs(LEVELS), *SUITES]), check_suites),
     "summary": (spoilt_bytes(written(lambda path: outcome_file.write(path, OUTCOME, 1))), check_summary),
     "facts": (spoilt_bytes(written(lambda path: stored(path.parent))), check_fact),

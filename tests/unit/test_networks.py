@@ -8,7 +8,6 @@ import fwbench
 from fwbench.compare.cases import short, title
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import (
-    Project,
     complete,
     is_further,
     proofs,
@@ -17,7 +16,6 @@ from fwbench.models.project import (
     unknown_network,
 )
 from fwbench.models.store import Key, Proved, write
-from fwbench.plugin.conditions import _followed
 from fwbench.record.lanes import LANES, OWN, network
 from fwbench.record.workload import Workload
 from fwbench.suite.costs import cost, once
@@ -146,14 +144,6 @@ def test_a_name_that_no_model_has_is_a_sentence():
     assert "no model has a network 'fusd' in torch" in said
     assert "'fused'" in said
     assert "name several as in torch={" in unknown_network([PLAIN], "torch:fused")
-
-
-def test_an_edit_of_any_network_is_an_edit_of_the_project(tmp_path):
-    for name in ("net", "fused", "jax_net"):
-        (tmp_path / f"{name}.py").write_text(f"NAME = {name!r}\n")
-    model = Model("block", torch={"one": "net:A", "two": "fused:A"}, jax="jax_net:A", inputs=fwbench.normal(8))
-    followed = _followed([model], Project(tmp_path, (tmp_path,), {}))
-    assert followed.files.keys() == {"net", "fused", "jax_net"}
 
 
 def test_each_further_network_is_proved_against_another_frameworks_under_a_name_of_its_own():

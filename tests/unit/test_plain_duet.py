@@ -12,7 +12,6 @@ import jsonschema
 import pytest
 
 from fwbench.compare.pair import Pair
-from fwbench.gates import kept
 from fwbench.plugin import marked, plain
 from fwbench.plugin.seat import Call, Seat, UnrepeatableError
 from fwbench.record.plain import PlainTest
@@ -20,8 +19,10 @@ from fwbench.worker.process.player import Turns
 from fwbench.worker.process.witness import Witness
 from fwbench.worker.turns.plain import Invocation, PlainPairs
 from fwbench.worker.turns.taken import Taken
-from tests.unit.shared import ALONE, finish, git
+from tests.unit.shared import ALONE, extension, finish, git, needs
 from tests.unit.test_duet import BASE, HEAD
+
+kept = extension("resume.kept")
 
 SOURCE = "import time\n\n\ndef nap():\n    time.sleep(0.001)\n    return 1\n\n\ndef same():\n    return 2\n"
 BENCHMARKS = """
@@ -239,6 +240,7 @@ def test_what_is_skipped_or_has_no_benchmark_is_left_alone(changed):
     assert not {"test_skips", "test_without"} & changed.found.keys()
 
 
+@needs("resume")
 @pytest.mark.slow
 def test_pairs_are_kept_and_taken_again(changed, repository):
     """They lie in the run's journal, as those of workloads do."""
@@ -484,6 +486,7 @@ def test_places_are_told_from_options(tmp_path):
     assert (list(found.options), list(found.places)) == (["-k", "tests", "-x"], ["tests", "other::test_a"])
 
 
+@needs("resume")
 def test_a_pair_of_a_plain_test_is_read_as_it_was_written():
     sides = {"base": [1.0], "head": [1.0]}
     values = {side: {"latency": 1.0} for side in sides}

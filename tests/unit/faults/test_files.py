@@ -109,7 +109,10 @@ def test_commands_refuse_it_in_one_sentence(tmp_path, monkeypatch, capsys, fault
 
 
 @named
-@pytest.mark.parametrize("option", ["--fwbench-resume={}", "--fwbench-gate --benchmark-compare={}"])
+@pytest.mark.parametrize(
+    "option",
+    [pytest.param("--fwbench-resume={}", marks=needs("resume")), "--fwbench-gate --benchmark-compare={}"],
+)
 def test_a_run_refuses_it_before_it_measures(noops, fault, thing, option):
     path = noops.path / "x.jsonl"
     thing(path)

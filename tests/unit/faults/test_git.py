@@ -9,12 +9,13 @@ import pytest
 from fwbench import git
 from fwbench.errors import Absent, UserError
 from fwbench.models.project import Project
-from fwbench.plugin import conditions
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
 from fwbench.worker.turns.sides import find, sides
 from tests.unit.faults.repositories import NET, folder, repository
 from tests.unit.processes import gone
-from tests.unit.shared import extension
+from tests.unit.shared import extension, needs
+
+conditions = extension("resume.conditions")
 
 SUSPECTS, RANGES = map(extension, ("causes.suspects", "bisect.ranges"))
 
@@ -186,6 +187,7 @@ def test_no_hook_of_the_user_is_run(repository, fault, folder, monkeypatch):
     fault("Git fails", "hooks that hang: post-checkout, post-index-change, reference-transaction")
 
 
+@needs("resume")
 def test_without_git_a_revision_is_one_sentence(repository, fault, monkeypatch):
     monkeypatch.setenv("PATH", str(repository.folder))
     for way in ways(repository, "HEAD"):
@@ -199,6 +201,7 @@ def test_without_git_a_revision_is_one_sentence(repository, fault, monkeypatch):
 # A path with a line feed
 
 
+@needs("resume")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["line\nfeed", " spaces ", "end\n"])
 def test_a_folder_of_any_name(repository, fault, name):
@@ -230,6 +233,7 @@ def test_a_folder_for_temporary_files_with_a_line_feed(repository, fault):
     fault("a path with a line feed", "TMPDIR", repository.told)
 
 
+@needs("resume")
 def test_a_file_with_a_line_feed_is_noted(repository, fault, folder):
     name = "new\nfile.py"
     _, _, before = conditions._repository(repository.top, folder)

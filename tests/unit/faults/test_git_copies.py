@@ -4,10 +4,11 @@ import shutil
 
 import pytest
 
-from fwbench.plugin import conditions
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
 from tests.unit.faults.repositories import NET, folder, repository
-from tests.unit.shared import finish
+from tests.unit.shared import extension, finish, needs
+
+conditions = extension("resume.conditions")
 
 __all__ = ["folder", "repository"]
 
@@ -203,6 +204,7 @@ def test_a_checkout_of_each_kind_of_repository_is_whole_and_apart(repository, fo
     assert repository.state(top) == before
 
 
+@needs("resume")
 def test_a_branch_without_a_commit_is_copied(repository, fault, folder):
     first = repository.git("rev-parse", "first").strip()
     repository.git("switch", "--quiet", "--orphan", "empty")

@@ -12,7 +12,6 @@ from fwbench.commands.cli import main
 from fwbench.errors import UserError
 from fwbench.machine import machine
 from fwbench.models.project import Project
-from fwbench.plugin import conditions
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import asking, channel
@@ -21,6 +20,8 @@ from tests.unit.processes import gone, started_with
 from tests.unit.shared import ALONE, extension, needs
 from tests.unit.suites import benchmarks, in_process
 from tests.unit.suites import suite as noops
+
+conditions = extension("resume.conditions")
 
 INSTALLED = extension("causes.installed")
 
@@ -41,7 +42,8 @@ def stub(tmp_path, monkeypatch):
         path = tmp_path / "python-stub"
         path.write_text(f"#!/bin/sh\npython={sys.executable}\n{textwrap.dedent(script)}\n")
         path.chmod(0o755)
-        conditions.interpreter.cache_clear()
+        if conditions:
+            conditions.interpreter.cache_clear()
         if INSTALLED:
             INSTALLED.listed.cache_clear()
         return str(path)
@@ -78,6 +80,7 @@ ANSWERS = {
 }
 
 
+@needs("resume")
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_what_it_prints_besides_is_no_answer(tmp_path, stub, fault, kind):
     python = stub(site(tmp_path, ANSWERS[kind]))
@@ -113,6 +116,7 @@ def silent(stub, kind):
     return python
 
 
+@needs("resume")
 @pytest.mark.parametrize("kind", SILENT)
 def test_one_that_gives_no_answer_is_one_sentence(stub, fault, kind):
     python = silent(stub, kind)
@@ -128,6 +132,7 @@ def test_one_that_gives_no_answer_is_one_sentence(stub, fault, kind):
     fault(KIND, kind, said)
 
 
+@needs("resume")
 @pytest.mark.parametrize("kind", HANGS)
 def test_one_that_does_not_end_is_given_up(stub, monkeypatch, fault, kind):
     monkeypatch.setattr(asking, "DEADLINE", 0.5)

@@ -78,6 +78,7 @@ def saved(folder):
     )
 
 
+@needs("resume")
 @pytest.mark.slow
 @needs("proofs")
 @needs("history")

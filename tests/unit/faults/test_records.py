@@ -21,7 +21,6 @@ from fwbench.compare.agreement import agreement
 from fwbench.compare.cases import settings
 from fwbench.compare.matching import distinct
 from fwbench.errors import UserError
-from fwbench.gates import kept
 from fwbench.meters.latency import percentiles
 from fwbench.plugin.session import Session
 from fwbench.record import journal as journals
@@ -32,7 +31,7 @@ from fwbench.record.quantiles import quantile
 from fwbench.record.reading import read, runs
 from fwbench.report.summary import cautions
 from tests.unit.recorded import MACHINE, failed, journal, measured, metric, plain, saved, write
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, extension, needs
 from tests.unit.suites import benchmarks, run
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
@@ -40,6 +39,8 @@ from tests.unit.test_agreement import lane
 from tests.unit.test_duet_gate import in_duet, playing, project
 from tests.unit.test_fuzz import rich
 from tests.unit.test_records import changed
+
+kept = extension("resume.kept")
 
 __all__ = ["noops", "playing", "project"]
 
@@ -304,6 +305,7 @@ def pair(number, **changes):
     return {"stage": "screening", "workload": measured().workload.to_json(), "pair": made}
 
 
+@needs("resume")
 @pytest.mark.parametrize(
     "change",
     [
@@ -324,6 +326,7 @@ def test_a_pair_that_is_none_is_refused(change):
         kept.pair(pair(1, **change))
 
 
+@needs("resume")
 @pytest.mark.parametrize(
     "line", [None, 3, [], {}, {"stage": "x"}, {**pair(1), "stage": "x"}, {**pair(1), "workload": {}}]
 )
@@ -504,6 +507,7 @@ def test_a_test_that_fails_again_has_failed_once(noops, monkeypatch, fault):
 TEXT = "text that is not UTF-8"
 
 
+@needs("resume")
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="variables are bytes")
 def test_variables_that_are_not_utf_8_make_records_that_can_be_read(noops, monkeypatch, fault):
@@ -552,6 +556,7 @@ DAMAGES = {
 }
 
 
+@needs("resume")
 @pytest.mark.parametrize(
     ("damages", "again"),
     [

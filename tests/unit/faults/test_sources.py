@@ -102,6 +102,7 @@ def test_a_file_that_is_replaced_by_one_of_the_same_text_has_not_changed(mine, f
 # Between the processes of a run
 
 
+@needs("resume")
 def test_a_module_that_is_edited_and_put_back_between_two_benchmarks_is_not_filed_under_the_commit(mine, fault):
     mine.suite(mine.by_another("part.py", SLOWER), mine.by_another("part.py", PART))
     commit(mine.path)
@@ -121,6 +122,7 @@ def test_without_a_repository_the_second_benchmark_must_have_read_the_text_of_th
     fault(KIND, "a module is edited between two benchmarks of a project that is in no repository", said)
 
 
+@needs("resume")
 def test_a_resumed_run_takes_nothing_that_read_another_text_than_is_there_now(mine, fault):
     """No import statement names the module, and no commit holds it, so the run's conditions say nothing of it."""
     mine.edits()

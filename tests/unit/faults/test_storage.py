@@ -14,6 +14,7 @@ import pytest
 from fwbench.record import files
 from fwbench.record.journal import Journal, lines, newest
 from fwbench.record.reading import read
+from tests.unit.shared import needs
 from tests.unit.suites import benchmarks, given, run
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
@@ -92,6 +93,7 @@ def test_a_storage_that_cannot_be_made_again_is_said_and_the_run_fails(noops, gi
     )
 
 
+@needs("resume")
 @pytest.mark.slow
 def test_a_real_run_whose_storage_is_deleted_between_two_benchmarks_can_be_resumed(noops, fault):
     """In a process of its own."""

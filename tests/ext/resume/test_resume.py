@@ -10,11 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from fwbench.errors import UserError
+from fwbench.ext.resume import conditions, resuming
 from fwbench.machine import machine
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
 from fwbench.models.project import Project
-from fwbench.plugin import conditions, resuming
 from fwbench.plugin.selecting import select
 from fwbench.plugin.session import Session
 from fwbench.record import journal
@@ -400,7 +401,7 @@ def test_a_duets_journal_is_not_that_of_a_run(tmp_path, now):
     (tmp_path / "journal").mkdir()
     path = write(tmp_path / "journal" / "x.jsonl", [{"schema": 1, "started": "", **now, AGAINST: {"revision": "HEAD"}}])
     assert resuming.resume(True, tmp_path, now, ASKED, tmp_path).path is None
-    with pytest.raises(pytest.UsageError, match=r"nothing can be taken from .*: it is a duet's"):
+    with pytest.raises(UserError, match=r"nothing can be taken from .*: it is a duet's"):
         resuming.resume(str(path), tmp_path, now, ASKED, tmp_path)
 
 
@@ -484,6 +485,14 @@ def test_modules_of_a_network_count_wherever_they_lie_and_what_they_import_too(r
     assert before["modules"]["ignored"] != after["modules"]["ignored"]
     # Of the suite's own networks fwbench's digest tells.
     assert "scipy" not in repository(CATALOG["mlp"])[1]["torch"]
+
+
+def test_an_edit_of_any_network_is_an_edit_of_the_project(tmp_path):
+    for name in ("net", "fused", "jax_net"):
+        (tmp_path / f"{name}.py").write_text(f"NAME = {name!r}\n")
+    model = Model("block", torch={"one": "net:A", "two": "fused:A"}, jax="jax_net:A", inputs=normal(8))
+    followed = conditions._followed([model], Project(tmp_path, (tmp_path,), {}))
+    assert followed.files.keys() == {"net", "fused", "jax_net"}
 
 
 def test_of_the_loaded_modules_those_count_that_nothing_else_stands_for(tmp_path, monkeypatch):

@@ -2,36 +2,33 @@
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fwbench.errors import UserError
+from fwbench.ext.resume import conditions, kept
 from fwbench.gates import Gate
-from fwbench.plugin import conditions
+from fwbench.machine import Machine
+from fwbench.models.project import Project
+from fwbench.plugin.session import RESUME, Asked, Resumed, shortest
 from fwbench.record import journal
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import each, read
 from fwbench.record.rounds import PlayedRound
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.suite.selection import Selection
 from fwbench.text import storable
 from fwbench.worker.process.witness import present
-
-OPTION = "--fwbench-resume"
 
 # The most differences of a run that are told one by one.
 _MOST = 3
 
-# Workloads and their protocols, by test.
-Asked = Mapping[str, tuple[Workload, Protocol]]
-
 
 @dataclass(frozen=True)
-class Resumed:
+class Found:
     """The measurements, rounds or pairs that a run takes from a journal.
 
     Attributes:
@@ -60,7 +57,7 @@ class Resumed:
         """Lines for the terminal: the journal, the number of records taken, and the reasons against the rest."""
         if self.path is None:
             kind = f"journal{' of a duet' if self.duet else ''}"
-            return [f"{OPTION}: there is no {kind} yet, so everything is measured"]
+            return [f"{RESUME}: there is no {kind} yet, so everything is measured"]
         if self.refusal:
             return [f"nothing is taken from {shortest(self.path)}: {self.refusal}"]
         count = f"{len(self.taken)} of {len(self.asked)} benchmark{'s' * (len(self.asked) > 1)}"
@@ -70,17 +67,50 @@ class Resumed:
         return [f"{count} taken from {shortest(self.path)}{'; measured: ' * bool(left)}{left}", *self.notes]
 
 
-def refuse(config: pytest.Config) -> None:
-    """Refuse an option that names no journal, by a pytest.UsageError."""
-    named = config.getoption("fwbench_resume")
-    arguments = (str(argument).partition("=") for argument in config.invocation_params.args)
-    names = [name for option, _, name in arguments if option == OPTION and name]
+def begin(
+    selection: Selection,
+    machine: Machine,
+    project: Project,
+    asked: Asked,
+    storage: Path,
+    plugins: Iterable[object],
+    named: str | bool | None,
+    arguments: Iterable[object],
+    duet: Gate | None,
+) -> tuple[dict[str, Any], Resumed | None]:
+    """The conditions of a run, for its journal's header, and what the run takes from another journal.
+
+    Args:
+        storage: the folder of records.
+        plugins: pytest's.
+        named: the value of `--fwbench-resume`; None: nothing is taken.
+        arguments: the words of pytest's command line.
+        duet: as for `resume`.
+
+    Raises:
+        UserError: the option leads to no journal, or to one whose conditions let nothing be taken.
+    """
+    workloads = [workload for workload, _ in asked.values()]
+    now = conditions.conditions(selection, machine, project, workloads, storage, plugins)
+    if duet:
+        now[journal.AGAINST] = against(duet)
+    if named is None:
+        return now, None
+    _refuse(named, arguments)
+    found = resume(named, storage, now, asked, project.root, duet)
+    return now, Resumed(found.lines(), found.taken, found.rounds, found.pairs)
+
+
+def _refuse(named: str | bool, arguments: Iterable[object]) -> None:
+    """Refuse an option that names no journal."""
+    words = (str(argument).partition("=") for argument in arguments)
+    names = [name for option, _, name in words if option == RESUME and name]
     if names and named is True:
-        raise pytest.UsageError(
-            f"{OPTION}: {names[-1]} is no journal of fwbench: name a file, or leave out the = for the newest."
+        raise UserError(
+            f"{RESUME}: {names[-1]} is no journal of fwbench: name a file, or leave out the = for the newest."
         )
     if named == "":
-        raise pytest.UsageError(f"{OPTION} names no journal: leave out the = for the newest one.")
+        raise UserError(f"{RESUME} names no journal: leave out the = for the newest one.")
 
 
 def against(gate: Gate) -> dict[str, Any]:
@@ -94,7 +124,7 @@ def against(gate: Gate) -> dict[str, Any]:
 
 def resume(
     named: str | bool, storage: Path, now: Mapping[str, Any], asked: Asked, root: Path, duet: Gate | None = None
-) -> Resumed:
+) -> Found:
     """Find what a run may take from a journal.
 
     Args:
@@ -103,17 +133,17 @@ def resume(
         duet: the gate that goes on with a duet's pairs; None: measurements are taken.
 
     Raises:
-        pytest.UsageError: the path leads to no journal, or to one whose conditions let nothing be taken.
+        UserError: the path leads to no journal, or to one whose conditions let nothing be taken.
     """
     path = journal.newest(storage / "journal", bool(duet)) if named is True else Path(str(named))
-    resumed = Resumed(path, asked, duet)
+    resumed = Found(path, asked, duet)
     if path is None:
         return resumed
     try:
         resumed = _taken(path, now, resumed, root)
     except OSError as error:
-        raise pytest.UsageError(
-            f"{OPTION}: {path} cannot be read ({error.strerror}): name one of {storage / 'journal'}, or none for the "
+        raise UserError(
+            f"{RESUME}: {path} cannot be read ({error.strerror}): name one of {storage / 'journal'}, or none for the "
             "newest."
         ) from None
     except UserError as error:
@@ -121,14 +151,14 @@ def resume(
     except (AttributeError, KeyError, TypeError):
         resumed = replace(resumed, refusal="its first line is damaged, or of another version of fwbench")
     if resumed.refusal and named is not True:
-        raise pytest.UsageError(
-            f"{OPTION}: nothing can be taken from {path}: {resumed.refusal}. Leave the option out to measure "
+        raise UserError(
+            f"{RESUME}: nothing can be taken from {path}: {resumed.refusal}. Leave the option out to measure "
             "everything."
         )
     return resumed
 
 
-def _taken(path: Path, now: Mapping[str, Any], resumed: Resumed, root: Path) -> Resumed:
+def _taken(path: Path, now: Mapping[str, Any], resumed: Found, root: Path) -> Found:
     """Return `resumed` with the records that this run takes from a journal."""
     then = journal.header(path)
     if not then:
@@ -150,10 +180,10 @@ def _taken(path: Path, now: Mapping[str, Any], resumed: Resumed, root: Path) -> 
     return _with_measurements(path, then, now, resumed, functools.cache(lambda name: present(str(root / name))))
 
 
-def _with_pairs(path: Path, resumed: Resumed, duet: Gate) -> Resumed:
+def _with_pairs(path: Path, resumed: Found, duet: Gate) -> Found:
     def take(record: Any) -> bool:
         # A duet makes its measurements from its pairs, so only pairs are taken.
-        return not (isinstance(record, Mapping) and "metrics" in record) and duet.take(record)
+        return not (isinstance(record, Mapping) and "metrics" in record) and duet.take(*kept.pair(record))
 
     whole, _ = journal.lines(journal.text(path))
     records, damaged = each(whole[1:], lambda record: (record, take(record)))
@@ -162,8 +192,8 @@ def _with_pairs(path: Path, resumed: Resumed, duet: Gate) -> Resumed:
 
 
 def _with_measurements(
-    path: Path, then: Mapping[str, Any], now: Mapping[str, Any], resumed: Resumed, here: Callable[[str], str | None]
-) -> Resumed:
+    path: Path, then: Mapping[str, Any], now: Mapping[str, Any], resumed: Found, here: Callable[[str], str | None]
+) -> Found:
     record = read(path)
     made: dict[Workload, list[Measurement]] = defaultdict(list)
     for measurement in record.measurements:
@@ -203,9 +233,3 @@ def _refusal(
         *conditions.changed(earlier.sources, here),
     )
     return "; ".join(unlike)
-
-
-def shortest(path: Path) -> str:
-    """The shortest path from the current folder."""
-    resolved, here = path.resolve(), Path.cwd()
-    return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(path)
