@@ -39,12 +39,14 @@ class Resumed:
         taken: measurements, by test.
         rounds: those of lanes whose measurements are all taken.
         pairs: records of a duet.
+        left: the number of measurements that are not taken, by reason.
     """
 
     lines: Sequence[str] = ()
     taken: Mapping[str, Measurement] = field(default_factory=dict)
     rounds: Sequence[PlayedRound] = ()
     pairs: Sequence[Mapping[str, Any]] = ()
+    left: Mapping[str, int] = field(default_factory=dict)
 
 
 def shortest(path: Path) -> str:

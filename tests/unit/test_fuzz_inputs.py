@@ -139,7 +139,7 @@ def check_resumed(data):
         for named in (True, str(path)):
             arguments = named, folder, CONDITIONS, tests, folder
             found, sentence = asked(RESUMING.resume, *arguments)
-            assert not [line for line in (sentence, *(found.lines() if found else ())) if "\n" in line]
+            assert not [line for line in (sentence, *(found.lines if found else ())) if "\n" in line]
 
 
 def check_suites(data):
