@@ -46,6 +46,8 @@ class Extension:
             configuration, the selection, the machine and the project; empty: there is none.
         resume: a function that returns the conditions of a run for its journal, and what the run takes from an earlier
             journal (`fwbench.plugin.session.Resumed`; None: no journal was asked for); empty: there is none.
+        survey: a function that looks at the networks of a run before anything is timed, and reports what is wrong with
+            them; empty: there is none.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -61,11 +63,12 @@ class Extension:
     sending: str = ""
     programs: str = ""
     resume: str = ""
+    survey: str = ""
 
 
 # The extension of fwbench's own that has what the core asks for by `needed`, where it has another name.
 _OWN = {"pool": "cluster", "prove": "proofs", "check": "trials", "sending": "trials"}
-Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs", "resume"]
+Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs", "resume", "survey"]
 
 
 @functools.cache

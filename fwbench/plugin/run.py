@@ -17,7 +17,7 @@ import pytest
 
 from fwbench import units
 from fwbench.errors import UserError, hint
-from fwbench.extensions import addition, needed
+from fwbench.extensions import addition, needed, resolve
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine
@@ -28,7 +28,6 @@ from fwbench.plugin.items import announce, arrange, fail_unspread, is_kept_from_
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select
 from fwbench.plugin.session import RESUME, Asked, Resumed, Session, unkept
-from fwbench.plugin.surveying import survey
 from fwbench.plugin.turning import Turning, may_follow, seconds_left
 from fwbench.record import files
 from fwbench.record.journal import AGAINST, SCHEMA
@@ -280,8 +279,8 @@ class Run:
         """Run the loop; pytest does not call this after a usage error, and runs no test after collection errors."""
         self._ran = not self._config.option.collectonly and not session.testsfailed
         with interrupts.in_order():
-            if self._ran and self._unsurveyed:
-                survey(self._unsurveyed, self.project.models, self.session.shapes, self._progress)
+            if self._ran and self._unsurveyed and (path := addition("survey")):
+                resolve(path)(self._unsurveyed, self.project.models, self.session.shapes, self._progress)
             done = yield
             if self._benchmarks and self._turning:
                 self._turning.take()

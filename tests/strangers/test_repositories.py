@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.shared import ALONE, ONE_PAIR, finish, git
+from tests.unit.shared import ALONE, ONE_PAIR, finish, git, needs
 from tests.unit.suites import FAST
 
 REPOSITORY = Path(__file__).with_name("repository")
@@ -137,7 +137,7 @@ def test_gpt2_of_transformers_with_its_cache_is_measured_beside_a_port(repositor
 NO_PATIENCE = """
 import dataclasses
 
-from fwbench.plugin import surveying
+from fwbench.ext.proofs import surveying
 from fwbench.plugin.session import Session
 
 surveying._PATIENCE = 2.0
@@ -154,6 +154,7 @@ Session.run = impatient
 """
 
 
+@needs("proofs")
 @pytest.mark.slow
 def test_every_wrong_builder_is_one_sentence_and_costs_its_own_test(repository):
     (repository.folder / "conftest.py").write_text(NO_PATIENCE)

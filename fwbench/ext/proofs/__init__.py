@@ -8,4 +8,5 @@ EXTENSION = Extension(
         "audit": ("prove public ports of networks against their originals", "fwbench.ext.proofs.audit"),
     },
     prove="fwbench.ext.proofs.client:prove",
+    survey="fwbench.ext.proofs.surveying:survey",
 )

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from fwbench.extensions import addition
 from fwbench.models import CATALOG, Model
 from fwbench.models.weights import Shape
 from fwbench.plugin.progress import Progress
@@ -51,12 +50,12 @@ def _faults(model: Model, firsts: Mapping[str, tuple[Workload, Protocol]], shape
         elif answer.kind not in ("unavailable", "timed_out"):
             yield f"{model.name}: the network of {framework} cannot be built: {answer.message}"
     reference = next((each for each in (model.reference, *found) if each in found), "")
-    lists = f", and `fwbench prove {model.name}` lists all" if addition("prove") else ""
     for framework in found:
         if apart := _apart(reference, found[reference], framework, found[framework]):
             yield (
                 f"{model.name}: the weights of {framework} and {reference} differ in names or shapes: {apart}. Both "
-                f"are measured and not compared; weights={{...}} of the model maps names{lists}"
+                f"are measured and not compared; weights={{...}} of the model maps names, and "
+                f"`fwbench prove {model.name}` lists all"
             )
 
 
