@@ -48,6 +48,7 @@ class Extension:
             journal (`fwbench.plugin.session.Resumed`; None: no journal was asked for); empty: there is none.
         survey: a function that looks at the networks of a run before anything is timed, and reports what is wrong with
             them; empty: there is none.
+        studies: a mapping from names to published studies (`fwbench.suite.studies.Study`); empty: there is none.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Extension:
     programs: str = ""
     resume: str = ""
     survey: str = ""
+    studies: str = ""
 
 
 # The extension of fwbench's own that has what the core asks for by `needed`, where it has another name.

@@ -11,7 +11,7 @@ from fwbench.machine import versions
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.metrics import METRICS
-from fwbench.suite.studies import STUDIES
+from fwbench.suite.studies import studies
 
 # The attributes of a model that are listed.
 _OF_MODEL = ("name", "title", "input_shape", "classes", "parameters", "macs", "source")
@@ -47,7 +47,9 @@ def listing() -> dict[str, list[dict[str, Any]]]:
             | ({"derived": lane.derived} if lane.derived else {})
             for lane in lanes
         ],
-        "studies": [{"name": name, "title": study.title, "profile": study.profile} for name, study in STUDIES.items()],
+        "studies": [
+            {"name": name, "title": study.title, "profile": study.profile} for name, study in studies().items()
+        ],
         "metrics": [{"name": name, **dataclasses.asdict(metric)} for name, metric in METRICS.items()],
     }
 

@@ -17,7 +17,8 @@ class _Choices(Iterable[str]):
         self._module, self._name = module, name
 
     def __iter__(self) -> Iterator[str]:
-        return iter(getattr(importlib.import_module(self._module), self._name))
+        found = getattr(importlib.import_module(self._module), self._name)
+        return iter(found() if callable(found) else found)
 
 
 class _Fields(_Choices):
@@ -50,7 +51,7 @@ _SELECTION: Mapping[str, dict[str, Any]] = {
     },
     "--fwbench-study": {
         "metavar": "STUDY",
-        "choices": _Choices("fwbench.suite.studies", "STUDIES"),
+        "choices": _Choices("fwbench.suite.studies", "studies"),
         "help": "Measure a published study instead of the profile's suite: %(choices)s. Other options change its "
         "settings.",
     },

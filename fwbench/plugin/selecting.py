@@ -20,7 +20,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS
 from fwbench.suite.profiles import MINUTES, PROFILES, Protocol
 from fwbench.suite.selection import SETTINGS, Selection, pythons
-from fwbench.suite.studies import STUDIES, SUITES
+from fwbench.suite.studies import SUITES, studies
 from fwbench.worker.client.asking import DOWNLOAD_DEADLINE, SilentError, run
 from fwbench.worker.client.starting import PACKAGE, allocated, command
 
@@ -28,7 +28,7 @@ from fwbench.worker.client.starting import PACKAGE, allocated, command
 def select(config: pytest.Config, machine: Machine) -> Selection:
     """Read and check the options."""
     name = config.getoption("fwbench_study")
-    study = STUDIES[name] if name else None
+    study = studies()[name] if name else None
     programs = config.getoption("fwbench_programs_only")
     target = (programs,) if isinstance(programs, str) else ()
     # A program for another device is built on the CPU, and does not run.

@@ -1,17 +1,19 @@
-"""The workloads: the suite of each profile, and the published studies as presets on the same suite."""
+"""The workloads of each profile's suite, and the form of published studies, which extensions add as presets."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fwbench.extensions import extensions, resolve
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import DEVICES, STATEFUL
 
-_PAPER_MODELS = ("resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0")
-_MODELS = (*_PAPER_MODELS, "mlp", "cnn")
-# The lanes of the paper's protocol: its own two, and the compiled lane that it left out.
-_PAPER_LANES = ("torch", "torch-compile", "jax")
-_DIGITS: Mapping[str, tuple[Any, ...]] = {"data": ("digits",), "learning_rate": (1e-3,)}
+# The four networks of the published studies.
+PAPER_MODELS = ("resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0")
+_MODELS = (*PAPER_MODELS, "mlp", "cnn")
+# The settings of epochs over the handwritten digits.
+DIGITS: Mapping[str, tuple[Any, ...]] = {"data": ("digits",), "learning_rate": (1e-3,)}
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
             Part("inference", lanes("quick"), _MODELS, inference, smaller=smaller),
             *usual,
             Part("train_step", lanes("quick"), ("resnet50", "mlp"), training),
-            Part("fit", lanes("quick"), ("mlp",), (64,), {**_DIGITS, "epochs": (5,)}),
+            Part("fit", lanes("quick"), ("mlp",), (64,), {**DIGITS, "epochs": (5,)}),
             *_generation(lanes("quick")),
         ),
         # Small models, so that a gate can afford several processes a side.
@@ -82,7 +84,7 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
         "paper": (
             Part("inference", lanes("paper"), _MODELS, (1, 8, 32, 128)),
             Part("train_step", lanes("paper"), _MODELS, (32, 64, 128)),
-            Part("fit", lanes("paper"), ("mlp",), (64,), {**_DIGITS, "epochs": (20,)}),
+            Part("fit", lanes("paper"), ("mlp",), (64,), {**DIGITS, "epochs": (20,)}),
             *_generation(lanes("paper")),
         ),
     }
@@ -91,46 +93,9 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
 # The parts that a profile measures without a study: by device, then by profile.
 SUITES: dict[str, dict[str, tuple[Part, ...]]] = {device: _suites(device) for device in DEVICES}
 
-# The study of an MLP: three batch sizes and three seeds.
-_MNIST_BATCHES = (64, 256, 1024)
-_MNIST = {**_DIGITS, "epochs": (30,), "seed": (0, 1, 2)}
-_AS_PUBLISHED = {"optimizer": ("sgd",), "variant": ("as-published",)}
 
-STUDIES = {
-    "paper-inference": Study(
-        "JAX and PyTorch, inference (Tables I and II)",
-        "paper",
-        (Part("inference", _PAPER_LANES, _PAPER_MODELS, (1, 8, 32, 128)),),
-    ),
-    # The paper's Adam at 1e-4 with cosine decay, which is the default; two epochs. It could not train ViT in JAX.
-    "paper-training": Study(
-        "JAX and PyTorch, training on ImageNet-100 (Tables III and IV)",
-        "paper",
-        (Part("fit", _PAPER_LANES, _PAPER_MODELS, (32, 64, 128), {"data": ("imagenet-100",), "epochs": (2,)}),),
-    ),
-    # Compiled lanes, as the study had them: its TensorFlow was Keras's `jit_compile=True`. The first epoch is its
-    # warm-up. The study names neither batch size nor epochs.
-    "simple-cnn": Study(
-        "a small CNN on data in memory, three compiled frameworks",
-        "quick",
-        (
-            Part(
-                "fit",
-                ("tensorflow-xla", "torch-compile", "jax"),
-                ("cnn",),
-                (128,),
-                {"learning_rate": (1e-3,), "epochs": (5,)},
-            ),
-        ),
-    ),
-    # The corrected comparison first: both train with Adam. Then the report's own: its JAX trained with SGD, so that the
-    # gap to PyTorch's Adam says nothing of the frameworks. It names no rates; 1e-3 is Adam's usual one.
-    "mnist-mlp": Study(
-        "784-256-128-10 on handwritten digits",
-        "quick",
-        (
-            Part("fit", ("torch", "jax"), ("mlp",), _MNIST_BATCHES, _MNIST),
-            Part("fit", ("jax",), ("mlp",), _MNIST_BATCHES, {**_MNIST, **_AS_PUBLISHED}),
-        ),
-    ),
-}
+@functools.cache
+def studies() -> Mapping[str, Study]:
+    """The published studies that extensions add, by name."""
+    found = (resolve(added.studies) for added in extensions() if added.studies)
+    return {name: study for each in found for name, study in each.items()}

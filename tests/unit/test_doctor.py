@@ -30,7 +30,7 @@ from fwbench.record.machine import AcceleratorState
 from fwbench.record.measurement import Metric
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
-from fwbench.suite.studies import STUDIES
+from fwbench.suite.studies import studies
 from fwbench.worker.process.passes import measure_program
 from fwbench.worker.process.run import Measuring
 from tests.unit.fakes import FakeFramework, FakeProgram
@@ -378,7 +378,7 @@ def test_the_list_names_all_there_is(capsys):
     names = {kind: [row["name"] for row in rows] for kind, rows in everything.items()}
     assert names["models"] == [name for name in CATALOG if name != "noop"]
     assert names["lanes"] == [name for name, lane in LANES.items() if not lane.internal]
-    assert names["studies"] == list(STUDIES)
+    assert names["studies"] == list(studies())
     assert names["frameworks"] == ["torch", "jax", *(["tensorflow"] if extension("tensorflow") else [])]
     assert {row["name"]: row["unit"] for row in everything["metrics"]}["latency_p50"] == "s"
     assert main(["list"]) == 0

@@ -3,7 +3,6 @@
 import ast
 import json
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -106,11 +105,8 @@ def test_it_has_its_own_commands_formats_and_lanes_and_knows_the_proofs_that_shi
     assert proof["state"] != "missing"
 
 
-def test_its_study_is_in_its_own_lanes(core, tmp_path):
-    (tmp_path / "test_study.py").write_text("from fwbench.suite.benchmarks.test_training import test_fit\n")
-    options = ("--collect-only", "-q", "--fwbench-study=simple-cnn")
-    told = core("-m", "pytest", *ALONE, *options, cwd=tmp_path)
-    assert re.findall(r"\[(.*?)-cnn-fit", told) == ["torch-compile", "jax"]
+def test_it_has_no_study(core):
+    assert json.loads(core("-m", "fwbench", "list", "--json"))["studies"] == []
 
 
 def test_it_reports_in_the_formats_that_it_has(core, tmp_path):

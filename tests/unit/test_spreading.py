@@ -6,6 +6,7 @@ import pytest
 
 from fwbench.plugin import spreading
 from fwbench.record.workload import Workload
+from tests.unit.shared import needs
 from tests.unit.test_plugin import FAST, noops, refused, run, saved, suite  # noqa: F401 (fixtures)
 
 OWN = """
@@ -88,6 +89,7 @@ def test_a_model_that_nobody_has_is_one_sentence_that_names_the_users_own(own):
     refused(result, "unknown model 'others' in --fwbench-models: the nearest is 'other'.")
 
 
+@needs("studies")
 def test_a_study_leaves_a_users_tests_out(own):
     assert collected(own, "--fwbench-study=simple-cnn") == []
 

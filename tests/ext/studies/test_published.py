@@ -3,8 +3,8 @@
 import pytest
 
 from fwbench.compare.cases import cases
+from fwbench.ext.studies import presets
 from fwbench.ext.studies.published import STUDIES, beside
-from fwbench.suite import studies as suite
 from tests.unit.recorded import fitted, measured, metric
 
 
@@ -61,7 +61,7 @@ def test_calls_stand_beside_calls_of_the_same_model_batch_size_and_lane_on_a_gpu
 
 def test_the_small_cnns_rows_are_those_of_the_study_that_repeats_it():
     """Each of its frameworks stands beside the lane that compiles as it did."""
-    (part,) = suite.STUDIES["simple-cnn"].parts
+    (part,) = presets.STUDIES["simple-cnn"].parts
     measurements = [fitted(lane, model="cnn", data=part.settings.get("data", ("synthetic",))[0]) for lane in part.lanes]
     table = tables(*measurements)["published-simple_cnn_l4"]
     found = {row["lane"]: row for row in own(table, "training, yours")}
