@@ -78,6 +78,10 @@ def refuse(config: pytest.Config) -> None:
 
 
 def _refuse(config: pytest.Config) -> None:
+    for option, _, value in (str(word).partition("=") for word in config.invocation_params.args):
+        # A path to tests is none of these options' values (`fwbench.plugin.options`).
+        if value and option in ("--fwbench-resume", *_VALUES) and config.getoption(option) is True:
+            raise pytest.UsageError(f"{option}={value} names tests: name something else, or leave out the =.")
     for one, others, why in _APART:
         for other in others if _given(config, one) else ():
             if _given(config, other):

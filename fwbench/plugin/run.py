@@ -246,9 +246,8 @@ class Run:
                 **against,
             }
             return
-        plugins, words = self._config.pluginmanager.get_plugins(), self._config.invocation_params.args
-        begin = needed("resume", RESUME)
-        self._conditions, self._resumed = begin(*of_run, asked, self._storage, plugins, named, words, duet)
+        begin, plugins = needed("resume", RESUME), self._config.pluginmanager.get_plugins()
+        self._conditions, self._resumed = begin(*of_run, asked, self._storage, plugins, named, duet)
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is taken from a journal, and how long the rest will take."""

@@ -34,7 +34,6 @@ def begin(
     storage: Path,
     plugins: Iterable[object],
     named: str | bool | None,
-    arguments: Iterable[object],
     duet: Gate | None,
 ) -> tuple[dict[str, Any], Resumed | None]:
     """The conditions of a run, for its journal's header, and what the run takes from another journal.
@@ -43,7 +42,6 @@ def begin(
         storage: the folder of records.
         plugins: pytest's.
         named: the value of `--fwbench-resume`; None: nothing is taken.
-        arguments: the words of pytest's command line.
         duet: as for `resume`.
 
     Raises:
@@ -58,20 +56,9 @@ def begin(
         now[journal.AGAINST] = storable(compared)
     if named is None:
         return now, None
-    _refuse(named, arguments)
-    return now, resume(named, storage, now, asked, project.root, duet)
-
-
-def _refuse(named: str | bool, arguments: Iterable[object]) -> None:
-    """Refuse an option that names no journal."""
-    words = (str(argument).partition("=") for argument in arguments)
-    names = [name for option, _, name in words if option == RESUME and name]
-    if names and named is True:
-        raise UserError(
-            f"{RESUME}: {names[-1]} is no journal of fwbench: name a file, or leave out the = for the newest."
-        )
     if named == "":
         raise UserError(f"{RESUME} names no journal: leave out the = for the newest one.")
+    return now, resume(named, storage, now, asked, project.root, duet)
 
 
 def resume(

@@ -226,7 +226,7 @@ def test_without_a_journal_everything_is_measured_and_collecting_writes_none(sui
     [
         ("--fwbench-resume=none.jsonl", "none.jsonl cannot be read (No such file or directory): name one of *"),
         ("--fwbench-resume=test_suite.jsonl", "*taken from test_suite.jsonl: it is no journal of fwbench. *"),
-        ("--fwbench-resume=.", ". is no journal of fwbench: name a file, or leave out the = for the newest."),
+        ("--fwbench-resume=.", "--fwbench-resume=. names tests: name something else, or leave out the =."),
         ("--fwbench-resume=", "names no journal: leave out the = for the newest one."),
         ("--fwbench-resume --benchmark-disable", "measures nothing for --fwbench-resume*"),
         ("--fwbench-resume --benchmark-skip", "measures nothing for --fwbench-resume*"),
