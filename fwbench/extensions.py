@@ -48,6 +48,8 @@ class Extension:
             journal (`fwbench.plugin.session.Resumed`; None: no journal was asked for); empty: there is none.
         survey: a function that looks at the networks of a run before anything is timed, and reports what is wrong with
             them; empty: there is none.
+        pretrained: a module whose `load` returns a model's published weights, and whose `fetch` gets those that are not
+            here; empty: there is none.
         studies: a mapping from names to published studies (`fwbench.suite.studies.Study`); empty: there is none.
     """
 
@@ -66,11 +68,12 @@ class Extension:
     resume: str = ""
     survey: str = ""
     studies: str = ""
+    pretrained: str = ""
 
 
 # The extension of fwbench's own that has what the core asks for by `needed`, where it has another name.
 _OWN = {"pool": "cluster", "prove": "proofs", "check": "trials", "sending": "trials"}
-Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs", "resume", "survey"]
+Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs", "resume", "survey", "pretrained"]
 
 
 @functools.cache

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.models import pretrained
+from fwbench.extensions import needed
 from fwbench.models.model import Model
 from fwbench.threads import on_all_cpus
 
@@ -82,7 +82,8 @@ def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int,
         FileNotFoundError: the pretrained weights are not on this machine; the sentence says how to get them.
     """
     if source == "pretrained":
-        return pretrained.load(model)
+        weights: Weights = needed("pretrained", "weights=pretrained").load(model)
+        return weights
     if initial is None:
         return draw(model, shapes, seed)
     with np.load(initial) as stored:

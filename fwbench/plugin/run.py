@@ -26,7 +26,7 @@ from fwbench.models.project import Project, unknown_network
 from fwbench.plugin import ending, marked, plain, plan, pooling, saving, spreading
 from fwbench.plugin.items import announce, arrange, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
-from fwbench.plugin.selecting import fetch_weights, select
+from fwbench.plugin.selecting import select
 from fwbench.plugin.session import RESUME, Asked, Resumed, Session, unkept
 from fwbench.plugin.turning import Turning, may_follow, seconds_left
 from fwbench.record import files
@@ -179,7 +179,11 @@ class Run:
         published = dict.fromkeys(w.model for w in measured.values() if w.weights == "pretrained")
         if published and not self._config.option.collectonly:
             models = [self.project.models[name] for name in published]
-            fetch_weights(models, self.selection.pythons.get("torch", sys.executable))
+            try:
+                stored = needed("pretrained", "--fwbench-set weights=pretrained")
+                stored.fetch(models, self.selection.pythons.get("torch", sys.executable))
+            except UserError as error:
+                raise pytest.UsageError(str(error)) from None
         if self._benchmarking.disabled or self._benchmarking.skip:
             return
         plainly = self._is_duet and plain.announce(

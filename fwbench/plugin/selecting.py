@@ -14,15 +14,14 @@ import pytest
 
 from fwbench.errors import hint
 from fwbench.machine import Machine, nvml
-from fwbench.models import CATALOG, Model, pretrained
+from fwbench.models import CATALOG
 from fwbench.record.fields import Field, parse
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS
 from fwbench.suite.profiles import MINUTES, PROFILES, Protocol
 from fwbench.suite.selection import SETTINGS, Selection, pythons
 from fwbench.suite.studies import SUITES, studies
-from fwbench.worker.client.asking import DOWNLOAD_DEADLINE, SilentError, run
-from fwbench.worker.client.starting import PACKAGE, allocated, command
+from fwbench.worker.client.starting import allocated
 
 
 def select(config: pytest.Config, machine: Machine) -> Selection:
@@ -175,21 +174,3 @@ def _minutes(config: pytest.Config, profile: str, device: str) -> float:
     # Without lanes that take turns there is no limit, and a duet runs until it has decided.
     without = any(config.getoption(f"fwbench_{name}") for name in ("programs_only", "workers", "against"))
     return (0.0 if without else MINUTES[device][profile]) if given is None else given
-
-
-def fetch_weights(models: Iterable[Model], python: str) -> None:
-    """Let PyTorch fetch the published weights that are missing on this machine.
-
-    Args:
-        python: the interpreter that has PyTorch.
-    """
-    missing = [model.name for model in models if not pretrained.path(model).is_file()]
-    if missing:
-        fetch = PACKAGE / "frameworks" / "torch" / "pretrained.py"
-        try:
-            done = run(command(python, fetch, *missing), DOWNLOAD_DEADLINE)
-        except (SilentError, OSError) as error:
-            raise pytest.UsageError(f"--fwbench-set weights=pretrained: {error}.") from None
-        if done.returncode:
-            reason = done.stderr.strip().rpartition("\n")[2]
-            raise pytest.UsageError(f"--fwbench-set weights=pretrained: {reason}.")

@@ -8,9 +8,10 @@ import pytest
 import torch
 import torchvision
 
+from fwbench.ext.pretrained import fetch as fetching
+from fwbench.ext.pretrained import stored
 from fwbench.frameworks import load
-from fwbench.frameworks.torch import pretrained as fetching
-from fwbench.models import CATALOG, pretrained
+from fwbench.models import CATALOG
 from fwbench.models.weights import canonical, draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
@@ -48,7 +49,7 @@ def test_a_checkpoint_reaches_every_framework_bit_for_bit(cache):
 def test_missing_weights_are_one_sentence(cache):
     with pytest.raises(FileNotFoundError, match=r"mobilenet_v3_small are not on this machine: `python -m .* fetches"):
         canonical("pretrained", MODEL, {}, seed=0)
-    assert not pretrained.path(MODEL).exists()
+    assert not stored.path(MODEL).exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", None])
@@ -64,7 +65,7 @@ def test_a_broken_or_missing_checkpoint_is_one_sentence_and_leaves_nothing(cache
     sentence = ended.value.code
     assert sentence.startswith("torchvision's weights of mobilenet_v3_small could not be had")
     assert "\n" not in sentence
-    assert not pretrained.path(MODEL).parent.exists()
+    assert not stored.path(MODEL).parent.exists()
 
 
 def test_a_checkpoint_of_another_network_is_refused(cache):

@@ -20,7 +20,7 @@ PACKAGE = Path(fwbench.__file__).parent
 TESTS = Path(__file__).parents[1]
 # The tests that prove the suite's own networks; they need the extension that proves, TensorFlow's, and ranks.
 PROVING = ("correctness", "proving")
-PROVEN = ("fwbench.ext.proofs.", "fwbench.ext.tensorflow.", "fwbench.ext.cluster.ranks.")
+PROVEN = ("fwbench.ext.proofs.", "fwbench.ext.tensorflow.", "fwbench.ext.cluster.ranks.", "fwbench.ext.pretrained.")
 KNOWN = """
 import json
 from fwbench.commands.cli import commands

@@ -13,6 +13,7 @@ from fwbench.record.journal import SCHEMA
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.worker.client.server import Server
 from tests.unit.processes import grandchildren
+from tests.unit.shared import needs
 from tests.unit.suites import FAST, given, refused
 from tests.unit.suites import in_process as run
 from tests.unit.suites import run as in_own_process
@@ -267,6 +268,7 @@ def test_bad_input_is_one_sentence_and_exit_4(suite, without_gpu, arguments, sen
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
 
 
+@needs("pretrained")
 def test_weights_that_cannot_be_had_end_the_run_with_the_sentence_of_whoever_fetches_them(suite, monkeypatch):
     """That is the interpreter which has PyTorch; this one tells of its last argument alone."""
     python = suite.path / "python"

@@ -1,4 +1,4 @@
-"""Fetch torchvision's published weights: `python -m fwbench.frameworks.torch.pretrained MODEL ...`.
+"""Fetch torchvision's published weights: `python -m fwbench.ext.pretrained.fetch MODEL ...`.
 
 Takes a checkpoint that torchvision has downloaded before from its cache (`TORCH_HOME`), else downloads it.
 """
@@ -7,8 +7,9 @@ import sys
 
 import torchvision
 
+from fwbench.ext.pretrained import stored
 from fwbench.frameworks.torch.networks import export_weights, network
-from fwbench.models import CATALOG, Model, pretrained
+from fwbench.models import CATALOG, Model
 
 
 def fetch(model: Model) -> None:
@@ -21,7 +22,7 @@ def fetch(model: Model) -> None:
     state = torchvision.models.get_model_weights(model.name).DEFAULT.get_state_dict(progress=False)
     module = network(model, model.sizes())
     module.load_state_dict(state, strict=True)
-    pretrained.save(model, export_weights(module))
+    stored.save(model, export_weights(module))
 
 
 def main(names: list[str]) -> str | None:
@@ -35,7 +36,7 @@ def main(names: list[str]) -> str | None:
         except Exception as error:  # a network, a disk or an unpickler: each fails in its own way
             first = str(error).strip().partition("\n")[0]
             return f"torchvision's weights of {name} could not be had ({type(error).__name__}: {first})"
-        print(f"{name}: {pretrained.path(model)}")
+        print(f"{name}: {stored.path(model)}")
     return None
 
 

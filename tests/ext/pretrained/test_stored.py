@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fwbench.models import CATALOG, pretrained
+from fwbench.ext.pretrained import stored
+from fwbench.models import CATALOG
 
 MODEL = CATALOG["resnet50"]
 WEIGHTS = {"weight": np.arange(6.0, dtype=np.float32).reshape(2, 3).T, "bias": np.ones(2, np.float32)}
@@ -17,20 +18,20 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_weights_are_read_as_they_were_stored():
-    file = pretrained.save(MODEL, WEIGHTS)
-    assert file == pretrained.path(MODEL)
-    read = pretrained.load(MODEL)
+    file = stored.save(MODEL, WEIGHTS)
+    assert file == stored.path(MODEL)
+    read = stored.load(MODEL)
     assert read.keys() == WEIGHTS.keys()
     for name, array in WEIGHTS.items():
         np.testing.assert_array_equal(read[name], array)
 
 
 def test_what_a_killed_process_has_left_of_a_file_is_removed():
-    folder = pretrained.path(MODEL).parent
+    folder = stored.path(MODEL).parent
     folder.mkdir(parents=True)
     (folder / ".fwbench-0123.new").write_bytes(b"half of a file")
-    pretrained.save(MODEL, WEIGHTS)
-    assert list(folder.iterdir()) == [pretrained.path(MODEL)]
+    stored.save(MODEL, WEIGHTS)
+    assert list(folder.iterdir()) == [stored.path(MODEL)]
 
 
 def test_two_processes_of_the_same_number_write_into_two_files(monkeypatch):
@@ -38,5 +39,5 @@ def test_two_processes_of_the_same_number_write_into_two_files(monkeypatch):
     written, replace = [], Path.replace
     monkeypatch.setattr(Path, "replace", lambda self, target: written.append(self.name) or replace(self, target))
     for _ in range(2):
-        pretrained.save(MODEL, WEIGHTS)
+        stored.save(MODEL, WEIGHTS)
     assert len({*written}) == 2
