@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fwbench.ext.trials.rates import clopper_pearson
 from fwbench.ext.causes.steps import Search
+from fwbench.ext.trials.rates import clopper_pearson
 from fwbench.text import row
 
 HERE = Path(__file__).resolve()

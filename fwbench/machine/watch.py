@@ -35,7 +35,7 @@ class Watch:
         beside: Collection[int] = (),
     ) -> None:
         self._gpu = gpu
-        self._ours = lambda: ours() | {*beside}
+        self._ours: Callable[[], set[int]] = lambda: ours() | {*beside}
         self._sleep = sleep
         self._first: set[int] | None = None
         self._aliases: set[int] = set()

@@ -341,7 +341,7 @@ class Built(Player):
                 program.wait()
                 self._start = time.perf_counter() - begun
         self._compiling = compiling(times.trace, times.compile)
-        self._results = lambda: computed(program, described, workload, weights())
+        self._results: Callable[[], dict[str, Any]] = lambda: computed(program, described, workload, weights())
 
     def described(self, distributions: tuple[str, ...]) -> dict[str, Any]:
         """Also the seconds of tracing and compiling, or of the start."""
