@@ -34,9 +34,9 @@ bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 # first has three processes on two cores: its tests wait for deadlines and other processes for a sixth of their time.
 # The lanes' few fast tests are over before two processes have started.
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
-	$(RUN) pytest tests/strangers tests/unit tests/ext engines --ignore=tests/ext/tensorflow -n 3 --dist worksteal $(ARGS)
+	$(RUN) pytest tests/strangers tests/unit tests/ext engines --ignore=tests/ext/tensorflow --ignore=tests/ext/epochs/frameworks -n 3 --dist worksteal $(ARGS)
 	$(RUN) pytest lanes $(if $(findstring slow,$(ARGS)),-n 2) $(ARGS)
-	$(RUN) pytest tests/training tests/ext/tensorflow -n 2 $(ARGS)
+	$(RUN) pytest tests/training tests/ext/tensorflow tests/ext/epochs/frameworks -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 
 # The slow tests, too; CONTRIBUTING.md says what they cover.

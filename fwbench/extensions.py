@@ -51,6 +51,9 @@ class Extension:
         pretrained: a module whose `load` returns a model's published weights, and whose `fetch` gets those that are not
             here; empty: there is none.
         studies: a mapping from names to published studies (`fwbench.suite.studies.Study`); empty: there is none.
+        fit: a function from a `fwbench.worker.process.job.Job` of mode `fit` to a context manager, which holds the
+            data. Its value is a function from the framework to the failure of the measurement, or None. Empty: there is
+            none.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -69,11 +72,12 @@ class Extension:
     survey: str = ""
     studies: str = ""
     pretrained: str = ""
+    fit: str = ""
 
 
 # The extension of fwbench's own that has what the core asks for by `needed`, where it has another name.
 _OWN = {"pool": "cluster", "prove": "proofs", "check": "trials", "sending": "trials"}
-Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs", "resume", "survey", "pretrained"]
+Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs", "resume", "survey", "pretrained", "fit"]
 
 
 @functools.cache

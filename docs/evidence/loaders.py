@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fwbench import units
-from fwbench.data import DataError, digest, transforms
-from fwbench.data.loaders import Loaders
+from fwbench.ext.epochs.data import DataError, digest, transforms
+from fwbench.ext.epochs.data.loaders import Loaders
 from fwbench.machine.load import family, family_time
 
 HERE = Path(__file__).resolve()

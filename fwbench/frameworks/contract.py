@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.data import Images, Labels
 from fwbench.frameworks.faults import first_line, is_out_of_memory
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.training import HORIZON
@@ -261,7 +260,7 @@ class Trainer(Program):
     """A program whose step is an optimizer step on a batch that can be exchanged; `output` is its loss."""
 
     @abstractmethod
-    def feed(self, images: Images, labels: Labels) -> None:
+    def feed(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
         """Give the following steps this batch, of the shape that the program was built for."""
 
     @abstractmethod
@@ -269,7 +268,7 @@ class Trainer(Program):
         """Mean loss and number of top-1 hits of each step since the last call; in mode `fit` alone."""
 
     @abstractmethod
-    def score(self, images: Images, labels: Labels) -> None:
+    def score(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
         """Enqueue the evaluation of a batch, in inference mode; labels of -1 mark samples to leave out."""
 
     @abstractmethod

@@ -217,7 +217,7 @@ class Measurement(Decoded):
             modules, and the files that the network read while it was built.
         parity: the evidence that the number may be compared: digest of the weights, proof of the model, and findings of
             the precision probe.
-        training: of mode `fit`: `epochs`, one record each (`fwbench.meters.epochs.Epoch`), the curves `losses` and
+        training: of mode `fit`: `epochs`, one record each (`fwbench.ext.epochs.loop.Epoch`), the curves `losses` and
             `accuracies` with one number a step, and `batches`, a digest of the first ones.
         processes: if several processes measured the workload one after another: for each, the values that a gate
             decides over, by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then of all processes

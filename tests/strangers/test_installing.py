@@ -62,7 +62,7 @@ def test_the_study_of_three_frameworks_skips_what_is_missing(stranger, core):
 def test_missing_packages_of_data_are_told_in_a_sentence(stranger, core):
     stranger.makepyfile(
         main="""
-        from fwbench.data import DataError, open_data
+        from fwbench.ext.epochs.data import DataError, open_data
         from fwbench.models import CATALOG
         from fwbench.record.workload import DATA
 

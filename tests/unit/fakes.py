@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fwbench.data import Data
 from fwbench.frameworks import precision
 from fwbench.frameworks.contract import CompileTimes, Framework, Program, Scores, Trainer
 from fwbench.machine.nvml import Gpu
@@ -209,17 +208,3 @@ class FakeTrainer(FakeProgram, Trainer):
         samples = sum(int((labels >= 0).sum()) for labels in self.scored)
         self.scored.clear()
         return Scores(loss=float(samples), top1=0.5, top5=1.0)
-
-
-class FakeData(Data):
-    """Zeros; every batch is waited for `delay` seconds."""
-
-    def __init__(self, clock, sizes, delay=0.0) -> None:
-        super().__init__("fake", 10, {split: np.zeros(size, np.int32) for split, size in sizes.items()}, seed=0)
-        self.clock = clock
-        self.delay = delay
-
-    def _images(self, split, batch_size, epoch, plan):
-        for indices in plan:
-            self.clock.advance(self.delay)
-            yield np.zeros((len(indices), 2), np.float32)

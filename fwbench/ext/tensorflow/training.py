@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.data import Images, Labels
 from fwbench.ext.tensorflow.imported import tf
 from fwbench.ext.tensorflow.layers import Tensor, training
 from fwbench.ext.tensorflow.optimizers import Adam, Sgd, cosine
@@ -109,7 +108,7 @@ class TrainStep(Traced, Trainer):
     def _held(self) -> list[Any]:
         return [*super()._held(), *self.optimizer.held, self.steps, self.draw]
 
-    def feed(self, images: Images, labels: Labels) -> None:
+    def feed(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
         with tf.device(self.device):
             self.inputs, self.targets = self._samples(images), (self._wanted(labels),)
 
@@ -121,7 +120,7 @@ class TrainStep(Traced, Trainer):
         losses, hits = of_ranks[..., 0].mean(0), of_ranks[..., 1].sum(0)
         return list(zip(losses.tolist(), hits.tolist(), strict=True))
 
-    def score(self, images: Images, labels: Labels) -> None:
+    def score(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
         with tf.device(self.device):
             self._synchronise()
             self._scores.append(self.evaluate(self._samples(images), self._wanted(labels)))
@@ -153,7 +152,7 @@ class TrainStep(Traced, Trainer):
             return call
         return functools.partial(self.replicas.run, call)
 
-    def _samples(self, images: Images) -> dict[str, Any]:
+    def _samples(self, images: NDArray[np.float32]) -> dict[str, Any]:
         """This rank's slice of a batch of data for the model's only input."""
         return self._placed(dict.fromkeys(self.network.model.inputs, images))
 

@@ -9,7 +9,6 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Ranks, Scores, Trainer
 from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, cast
@@ -128,14 +127,14 @@ class TrainStep(Compiled, Trainer):
     def relocate(self) -> None:
         self.state, self.inputs, self.targets = self.devices.copied(self.arguments)
 
-    def feed(self, images: Images, labels: Labels) -> None:
+    def feed(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
         self.inputs, self.targets = self._samples(images), (self._wanted(labels),)
 
     def curve(self) -> list[tuple[float, float]]:
         steps, self._curve = self._curve, []
         return [(float(loss), float(hits)) for loss, hits in jax.device_get(steps)]
 
-    def score(self, images: Images, labels: Labels) -> None:
+    def score(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
         self._scores.append(self.evaluate(self.state, self._samples(images), self._wanted(labels)))
 
     def scores(self) -> Scores:
@@ -146,7 +145,7 @@ class TrainStep(Compiled, Trainer):
         """The targets with which the loss compares the output, each device with its slice."""
         return self.devices.divided(wanted, lambda part, device: jax.device_put(cast(part, self.dtype), device))
 
-    def _samples(self, images: Images) -> dict[str, jax.Array]:
+    def _samples(self, images: NDArray[np.float32]) -> dict[str, jax.Array]:
         """A batch of data for the model's only input."""
         return self._placed(dict.fromkeys(self.network.model.inputs, images))
 

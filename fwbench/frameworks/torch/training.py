@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Ranks, Scores, Trainer
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.losses import Loss, loss_of
@@ -163,7 +162,7 @@ class TrainStep(Placed, Trainer):
         self._switch(train=True)
         return super().fingerprint()
 
-    def feed(self, images: Images, labels: Labels) -> None:
+    def feed(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
         self._switch(train=True)
         self.inputs, self.targets = self._samples(images), (self._wanted(labels),)
 
@@ -172,7 +171,7 @@ class TrainStep(Placed, Trainer):
         steps, self._curve = self._curve, []
         return [(loss / ranks, hits) for loss, hits in summed(self.ranks, torch.stack(steps)).tolist()]
 
-    def score(self, images: Images, labels: Labels) -> None:
+    def score(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
         self._switch(train=False)
         with torch.no_grad():
             (x,) = self._samples(images).values()
@@ -190,7 +189,7 @@ class TrainStep(Placed, Trainer):
                 # DDP's forward pass would begin by sending buffers, and the evaluation has nothing to exchange.
                 first(self.ranks, self.module.buffers())
 
-    def _samples(self, images: Images) -> dict[str, Tensor]:
+    def _samples(self, images: NDArray[np.float32]) -> dict[str, Tensor]:
         """A batch of data for the model's only input.
 
         A GPU reads it from one pinned tensor that serves all batches, as in XLA's runtime. CUDA would copy pageable

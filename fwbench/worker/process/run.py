@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fwbench.data import Data
 from fwbench.errors import Absent
+from fwbench.extensions import addition, resolve
 from fwbench.frameworks.contract import Framework, LostError, Program, Ranks
 from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml
@@ -32,7 +32,6 @@ from fwbench.worker.process.checks import aim
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program
 from fwbench.worker.process.player import Measured, Receive, Send, take_turns
-from fwbench.worker.process.training import measure_epochs, opened
 from fwbench.worker.process.witness import Witness, changed, in_force
 from fwbench.worker.process.writing import write
 
@@ -201,11 +200,19 @@ class Measuring(Job):
         if self.ranks:
             with self.stage("join"):
                 join(self, framework, self.ranks)
+        if self.workload.mode != "fit":
+            return self._with(framework, None)
+        if not (path := addition("fit")):
+            return Failure("unavailable", "mode fit needs fwbench's extension `epochs`, which is not here")
         # The data comes first: its libraries set variables of the environment, which is no network's doing.
-        with opened(self) as data:
-            return self._with(framework, data)
+        with resolve(path)(self) as measure:
+            return self._with(framework, measure)
 
-    def _with(self, framework: Framework, data: Data | None) -> Failure | None:
+    def _with(self, framework: Framework, measure: Callable[[Framework], Failure | None] | None) -> Failure | None:
+        """
+        Args:
+            measure: builds and measures the program; None: it is done here.
+        """
         workload = self.workload
         before = in_force(recorded([self.lane]), framework, workload, building=True)
         with self.building():
@@ -217,10 +224,10 @@ class Measuring(Job):
                 self.agreed = bool(reason)
             if reason:
                 return Failure("unavailable", reason)
-            if data is None:
+            if measure is None:
                 program = build(self, framework, HORIZON)
-        if data is not None:
-            failure = measure_epochs(self, framework, data)
+        if measure is not None:
+            failure = measure(framework)
         elif workload.target:
             failure = aim(self, program, workload.target)
         else:

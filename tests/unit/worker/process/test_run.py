@@ -27,12 +27,11 @@ from fwbench.record.measurement import WAITING, Metric, unavailable
 from fwbench.record.sketch import Sketch
 from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
-from fwbench.worker.process import training
 from fwbench.worker.process.building import environment, versions_of
 from fwbench.worker.process.run import Measuring, prepare
 from fwbench.worker.process.run import run as whole_run
 from fwbench.worker.process.witness import Witness
-from tests.unit.fakes import FakeData, FakeFramework, FakeGpu, FakeProgram, FakeTrainer, round_mantissa
+from tests.unit.fakes import FakeFramework, FakeGpu, FakeProgram, FakeTrainer, round_mantissa
 from tests.unit.recorded import MACHINE
 
 
@@ -124,7 +123,7 @@ class Restarting(FakeTrainer):
         return np.full(self.batch_size, self.made[-1][0] if self.made else 0.0)
 
 
-@pytest.mark.parametrize("mode", ["inference", "train_step", "fit"])
+@pytest.mark.parametrize("mode", ["inference", "train_step"])
 def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypatch, clock, protocol, mode):
     program = Restarting(clock)
     found = checked(monkeypatch, clock, protocol, program, mode)
@@ -140,28 +139,24 @@ def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypa
     # The memory was measured before the check.
     assert program.log.count("reset") == 1
     assert "reset" not in after
-    if mode == "fit":
-        # Each lane's first batch, and no more of the training's.
-        assert program.log[program.log.index("restart") - 1] == "feed"
 
 
-def checked(monkeypatch, clock, protocol, program, mode="inference", devices=1, opening=None, **changes):
+def checked(monkeypatch, clock, protocol, program, mode="inference", devices=1, **changes):
     """Measure a program in a lane that is not the harness' own, as in a process of its own: without another's signs."""
     sketching.free_signs()
     monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(program))
-    monkeypatch.setattr(training, "open_data", opening or (lambda *given, **named: FakeData(clock, {"train": 12})))
     workload = Workload("noop", "noop", mode, batch_size=4, epochs=1, devices=devices)
     amounts = dataclasses.replace(protocol, **changes)
     return Measuring(workload, LANES["torch"], CATALOG["noop"], amounts, lambda stage: None, clock).run()
 
 
 @pytest.mark.parametrize("faults", [{"fault": MemoryError("no room\nfor two")}, {"breaks": True}])
-@pytest.mark.parametrize("mode", ["inference", "train_step", "fit"])
+@pytest.mark.parametrize("mode", ["inference", "train_step"])
 def test_what_fails_while_it_is_read_back_loses_nothing_that_was_timed(monkeypatch, clock, protocol, mode, faults):
     found = checked(monkeypatch, clock, protocol, Restarting(clock, **faults), mode)
     assert found.failure is None
     assert found.samples
-    assert found.value("first_epoch_time" if mode == "fit" else "throughput") > 0
+    assert found.value("throughput") > 0
     assert found.value("host_peak_memory") > 0
     said = "MemoryError: no room" if "fault" in faults else "RuntimeError: no state"
     assert found.parity["check"] == {"reason": f"reading back what it computes failed: {said}"}
@@ -175,21 +170,6 @@ def test_the_check_of_several_devices_is_of_the_first_ones_slice(monkeypatch, cl
     assert found.failure is None
     slots = Sketch.from_json(found.parity["check"]["output"]).slots
     assert np.abs(slots).tolist() == [[1.0, 2.0]]
-
-
-def test_what_the_datas_libraries_set_is_no_change_by_the_network(monkeypatch, clock, protocol):
-    monkeypatch.delenv("KMP_INIT_AT_FORK", raising=False)
-    opened = []
-
-    def open_data(*given, **named):
-        # As scikit-learn does when it is imported.
-        opened.append(monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE"))
-        return FakeData(clock, {"train": 12})
-
-    found = checked(monkeypatch, clock, protocol, Restarting(clock), "fit", opening=open_data)
-    assert opened
-    assert found.failure is None
-    assert "caution" not in found.settings
 
 
 @pytest.mark.parametrize(("name", "flagged"), [("TRITON_PTXAS_PATH", False), ("TRITON_INTERPRET", True)])
@@ -208,18 +188,6 @@ def test_the_tools_that_a_compiler_names_are_not_the_networks_doing(run, monkeyp
     assert found.settings.get("changed") == ([name] if flagged else None)
 
 
-def test_a_batch_that_cannot_be_had_again_loses_no_training(monkeypatch, clock, protocol):
-    class Once(Restarting):
-        def feed(self, images, labels):
-            if self.log.count("feed") == 3:
-                raise OSError("the disk is gone")
-            super().feed(images, labels)
-
-    found = checked(monkeypatch, clock, protocol, Once(clock), "fit")
-    assert found.failure is None
-    assert found.parity["check"] == {"reason": "reading back what it computes failed: OSError: the disk is gone"}
-
-
 def test_a_lane_that_cannot_begin_again_says_so_of_training_and_tells_its_output(monkeypatch, clock, protocol):
     training = checked(monkeypatch, clock, protocol, FakeTrainer(clock), "train_step")
     assert training.parity["check"] == {"reason": "the lane noop cannot start its training steps again"}
@@ -227,9 +195,8 @@ def test_a_lane_that_cannot_begin_again_says_so_of_training_and_tells_its_output
 
 
 @pytest.mark.parametrize("changes", [{"smoke": True}, {"programs": True}])
-@pytest.mark.parametrize("mode", ["inference", "fit"])
-def test_where_nothing_is_timed_nothing_is_read_back(monkeypatch, clock, protocol, changes, mode):
-    found = checked(monkeypatch, clock, protocol, program := Restarting(clock), mode, **changes)
+def test_where_nothing_is_timed_nothing_is_read_back(monkeypatch, clock, protocol, changes):
+    found = checked(monkeypatch, clock, protocol, program := Restarting(clock), **changes)
     assert found.failure is None
     assert "check" not in {*found.parity, *found.stages}
     assert "restart" not in program.log
@@ -318,21 +285,6 @@ class Failing(FakeFramework):
 def test_a_failure_says_whether_it_was_the_compilers(run, clock, error, compilers):
     """Also where compiling is part of the training, and never of a network that cannot be traced."""
     assert run(Failing(error=error))[0].failure.compiler is compilers
-
-
-def test_a_compiler_that_fails_in_a_training_is_told_from_the_network(monkeypatch, clock, protocol):
-    """So that the fallback flags are tried there, too."""
-
-    class Broken(FakeTrainer):
-        def compile(self):
-            raise OSError("ptxas died")
-
-    splits = {"train": 8, "validation": 4, "test": 4}
-    monkeypatch.setattr("fwbench.worker.process.training.open_data", lambda *_, **__: FakeData(clock, splits))
-    monkeypatch.setattr(frameworks, "load", lambda adapter: Failing(Broken(clock)))
-    workload = Workload("noop", "noop", "fit", batch_size=4)
-    failure = Measuring(workload, LANES["noop"], CATALOG["noop"], protocol, print, clock).run().failure
-    assert (failure.kind, failure.stage, failure.compiler) == ("error", "training", True)
 
 
 def test_the_variables_of_a_lanes_fallback_flags_are_on_its_record(run, clock, monkeypatch):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fwbench.data.contract import SPLITS, Data, Plan, Samples
+from fwbench.ext.epochs.data.contract import SPLITS, Data, Plan, Samples
 from fwbench.models import Model
 
 # At 224 x 224 x 3 these hold 0.46 GB.

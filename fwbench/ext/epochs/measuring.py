@@ -2,16 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from fwbench.data import Data, open_data
-from fwbench.data import digest as batches_digest
+from fwbench.ext.epochs.data import Data, open_data
+from fwbench.ext.epochs.data import digest as batches_digest
+from fwbench.ext.epochs.loop import Epochs, fitting, resolved
 from fwbench.frameworks.contract import Framework, Trainer
 from fwbench.machine.holes import Watch
 from fwbench.machine.load import OtherLoad
-from fwbench.meters.epochs import Epochs, fitting, resolved
 from fwbench.meters.memory import memory
 from fwbench.record.measurement import Failure, Pass
 from fwbench.worker.process.building import build
@@ -25,20 +25,19 @@ _DIGESTED = 2
 
 
 @contextmanager
-def opened(job: Job) -> Iterator[Data | None]:
-    """The workload's data, open; None if the workload needs none."""
+def opened(job: Job) -> Iterator[Callable[[Framework], Failure | None]]:
+    """Hold the workload's data open for a function that trains for its epochs, then tests.
+
+    The function returns the failure if that is impossible.
+    """
     workload = job.workload
-    if workload.mode != "fit":
-        yield None
-        return
     with job.stage("data"):
         data = open_data(workload.data, job.model, path=workload.data_path, seed=workload.seed)
     with data:
-        yield data
+        yield lambda framework: _measured(job, framework, data)
 
 
-def measure_epochs(job: Job, framework: Framework, data: Data) -> Failure | None:
-    """Train for the workload's epochs, then test; return the failure if that is impossible."""
+def _measured(job: Job, framework: Framework, data: Data) -> Failure | None:
     workload = job.workload
     with job.stage("data"):
         job.training["batches"] = batches_digest(islice(data.batches("train", workload.batch_size), _DIGESTED))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fwbench.data import DataError
+from fwbench.ext.epochs.data import DataError
 
 
 @dataclass(frozen=True)

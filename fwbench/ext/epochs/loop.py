@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fwbench.data import Batch, Data
+from fwbench.ext.epochs.data import Batch, Data
 from fwbench.frameworks.contract import Scores, Trainer
 from fwbench.meters.energy import Counter, too_short
 from fwbench.meters.latency import Clock

@@ -2,9 +2,9 @@
 
 import sys
 
-from fwbench.data.contract import Data, DataError
-from fwbench.data.synthetic import Synthetic
 from fwbench.errors import hint
+from fwbench.ext.epochs.data.contract import Data, DataError
+from fwbench.ext.epochs.data.synthetic import Synthetic
 from fwbench.models import Model
 from fwbench.record.workload import DATA
 
@@ -38,17 +38,17 @@ def open_data(
     # Imported on demand: they need scikit-learn or Pillow, and a worker's memory is measured.
     try:
         if name == "digits":
-            from fwbench.data.grey import digits
+            from fwbench.ext.epochs.data.grey import digits
 
             data: Data = digits(model, seed)
         elif name == "mnist":
-            from fwbench.data.grey import mnist
+            from fwbench.ext.epochs.data.grey import mnist
 
             if path is None:
                 raise DataError("mnist needs data_path: name the folder that holds its four IDX files")
             data = mnist(path, model, seed)
         elif name == "imagenet-100":
-            from fwbench.data.imagenet import HUB, ImageNet100
+            from fwbench.ext.epochs.data.imagenet import HUB, ImageNet100
 
             data = ImageNet100(path or HUB, model, seed, processes, prefetch)
         else:

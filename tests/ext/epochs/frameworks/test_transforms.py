@@ -11,7 +11,7 @@ from PIL import Image
 from scipy import stats
 from torchvision import transforms as reference
 
-from fwbench.data import transforms
+from fwbench.ext.epochs.data import transforms
 
 # scikit-learn's photographs, without the second that importing it takes.
 PHOTOGRAPHS = Path(find_spec("sklearn").origin).parent / "datasets" / "images"

@@ -3,16 +3,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from fwbench import frameworks
+from fwbench.ext.epochs.loop import Epoch, Epochs, fitting, resolved
 from fwbench.frameworks.contract import Scores
 from fwbench.meters.energy import counter
-from fwbench.meters.epochs import Epoch, Epochs, fitting, resolved
-from fwbench.models import CATALOG
-from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Metric, unavailable
-from fwbench.record.workload import Workload
-from fwbench.worker.process.run import Measuring
-from tests.unit.fakes import FakeData, FakeFramework, FakeTrainer
+from fwbench.record.metrics import METRICS
+from tests.ext.epochs.fakes import FakeData
+from tests.unit.fakes import FakeTrainer
 from tests.unit.test_meters import make_rapl
 
 SIZES = {"train": 40, "validation": 15, "test": 5}
@@ -180,33 +177,6 @@ def test_a_single_epoch_has_no_steady_ones():
     assert "no split 'test'" in found["test_top1"].reason
 
 
-@pytest.fixture
-def measure(monkeypatch, clock, protocol):
-    def run(epochs=2, **changes):
-        monkeypatch.setattr(frameworks, "load", lambda lane: FakeFramework(FakeTrainer(clock)))
-        workload = Workload("noop", "mlp", "fit", 64, data="digits", epochs=epochs)
-        announced = []
-        amounts = dataclasses.replace(protocol, **changes)
-        measuring = Measuring(workload, OWN["noop"], CATALOG["mlp"], amounts, announced.append, clock)
-        return measuring.run(), announced
-
-    return run
-
-
-def test_a_fit_has_its_own_stages_and_a_round_an_epoch(measure):
-    measurement, announced = measure()
-    assert measurement.failure is None
-    before = ["data", "build", "data", "build", "probe", "energy"]
-    assert announced == [*before, "training", "training, epoch 1", "training, epoch 2", "test", "program"]
-    # 22 batches of 64 among digits' 1,437 training samples at a second each, and 3 of validation; compiling takes 3 s.
-    assert measurement.samples == (3 + 22 + 3 * 0.25, 22 + 3 * 0.25)
-    assert measurement.value("compile_time") == 2.0
-    assert len(measurement.training["losses"]) == 44
-    assert len(measurement.training["batches"]) == 16
-    assert measurement.value("host_peak_memory") >= measurement.value("host_initial_memory") > 0
-
-
-def test_a_smoke_run_of_a_fit_makes_one_step(measure):
-    measurement, _ = measure(smoke=True)
-    assert measurement.failure is None
-    assert measurement.samples == ()
+def test_every_metric_that_is_made_is_listed():
+    told = {name for name in METRICS if "epoch" in name or name.startswith(("train_", "validation_", "test_"))}
+    assert untold([EPOCH]).keys() == {*told, "throughput"}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fwbench.data import DataError, open_data
-from fwbench.data.grey import enlarged, read_idx, stratified
+from fwbench.ext.epochs.data import DataError, open_data
+from fwbench.ext.epochs.data.grey import enlarged, read_idx, stratified
 from fwbench.models import CATALOG
 
 

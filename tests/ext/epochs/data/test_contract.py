@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fwbench.data import Data, DataError, digest
-from fwbench.data.synthetic import Synthetic
+from fwbench.ext.epochs.data import Data, DataError, digest
+from fwbench.ext.epochs.data.synthetic import Synthetic
 from fwbench.models import CATALOG
 
 SIZES = {"train": 22, "validation": 10, "test": 8}

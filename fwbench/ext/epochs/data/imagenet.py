@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.data import transforms
-from fwbench.data.contract import SAMPLE, Data, DataError, Labels, Plan, Samples, check_labels
-from fwbench.data.loaders import Loaders
+from fwbench.ext.epochs.data import transforms
+from fwbench.ext.epochs.data.contract import SAMPLE, Data, DataError, Labels, Plan, Samples, check_labels
+from fwbench.ext.epochs.data.loaders import Loaders
 from fwbench.machine.host import affinity
 from fwbench.models import Model
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fwbench.data import DataError
-from fwbench.data.loaders import Loaders
-from tests.unit.data.processes import eventually, loaders, within_a_minute
-from tests.unit.data.readers import Broken, Mortal, Numbers, Signed, Slow, Stuck
+from fwbench.ext.epochs.data import DataError
+from fwbench.ext.epochs.data.loaders import Loaders
+from tests.ext.epochs.data.processes import eventually, loaders, within_a_minute
+from tests.ext.epochs.data.readers import Broken, Mortal, Numbers, Signed, Slow, Stuck
 from tests.unit.processes import children, gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
@@ -184,9 +184,9 @@ def script():
 OPEN = """
     import os, sys, time
     import numpy as np
-    from fwbench.data.loaders import Loaders
-    from tests.unit.data.processes import loaders
-    from tests.unit.data.readers import Numbers
+    from fwbench.ext.epochs.data.loaders import Loaders
+    from tests.ext.epochs.data.processes import loaders
+    from tests.ext.epochs.data.readers import Numbers
 
     several = Loaders("numbers", Numbers(), 2, (4, 2), 2)
     batches = several.images("any", 0, [np.arange(4)] * 100)
@@ -233,8 +233,8 @@ def test_loaders_start_from_a_forked_process_without_standard_input(script):
         if not pid:
             os.close(0)
             import numpy as np
-            from fwbench.data.loaders import Loaders
-            from tests.unit.data.readers import Numbers
+            from fwbench.ext.epochs.data.loaders import Loaders
+            from tests.ext.epochs.data.readers import Numbers
 
             several = Loaders("numbers", Numbers(), 2, (4, 2), 2)
             found = np.concatenate(list(several.images("any", 7, [np.arange(4)] * 5)))

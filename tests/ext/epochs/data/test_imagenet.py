@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fwbench.data import DataError, digest, open_data, transforms
-from fwbench.data.imagenet import ImageReader, default_processes
+from fwbench.ext.epochs.data import DataError, digest, open_data, transforms
+from fwbench.ext.epochs.data.imagenet import ImageReader, default_processes
 from fwbench.models import CATALOG
-from tests.unit.data.conftest import PHOTOGRAPHS, ROWS
-from tests.unit.data.processes import loaders, within_a_minute
+from tests.ext.epochs.data.conftest import PHOTOGRAPHS, ROWS
+from tests.ext.epochs.data.processes import loaders, within_a_minute
 from tests.unit.shared import finish
 
 MODEL = CATALOG["cnn"]
@@ -50,7 +50,7 @@ def test_no_bit_depends_on_the_number_of_processes(open_small):
 
 ELSEWHERE = """
 import sys
-from fwbench.data import digest, open_data
+from fwbench.ext.epochs.data import digest, open_data
 from fwbench.models import CATALOG
 
 with open_data("imagenet-100", CATALOG["cnn"], path=sys.argv[1], seed=5, processes=1) as data:

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from fwbench.data import DataError, digest, open_data
+from fwbench.ext.epochs.data import DataError, digest, open_data
 from fwbench.models import CATALOG
 from fwbench.record.workload import DATA
 from tests.unit.shared import finish
@@ -13,7 +13,7 @@ FRAMEWORKS = ("torch", "jax", "tensorflow", "flax")
 
 DIGESTS = f"""
 import sys
-from fwbench.data import digest, open_data
+from fwbench.ext.epochs.data import digest, open_data
 from fwbench.models import CATALOG
 from fwbench.record.workload import DATA
 
@@ -37,7 +37,7 @@ def test_another_process_sees_the_same_batches_and_needs_no_framework():
 
 
 def test_importing_the_data_imports_no_library_that_a_source_may_not_need():
-    code = "import sys, fwbench.data as d; print([n for n in ('sklearn', 'PIL', 'datasets') if n in sys.modules])"
+    code = "import sys, fwbench.ext.epochs.data; print([n for n in ('sklearn', 'PIL', 'datasets') if n in sys.modules])"
     run = finish(sys.executable, "-c", code, timeout=60, check=True)
     assert run.stdout.strip() == "[]"
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.data.contract import DataError, Images, Indices, Plan, Samples
+from fwbench.ext.epochs.data.contract import DataError, Images, Indices, Plan, Samples
 
 # Reads a sample by its split, the epoch and its index: float32 of the model's input shape. It raises a DataError that
 # names the file or row where that cannot be read, and is pickled on its way to a loader.

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.data.contract import Data, DataError, Images, Indices, Plan, Samples, check_labels
+from fwbench.ext.epochs.data.contract import Data, DataError, Images, Indices, Plan, Samples, check_labels
 from fwbench.models import Model
 
 # With 10 samples of a class, each part of an 80/10/10 split gets at least one.

@@ -3,13 +3,15 @@
 import contextlib
 import os
 import signal
+import sys
 
 import pytest
 
 from fwbench.machine import machine
+from fwbench.record.measurement import NO_SCALING
 from fwbench.record.workload import Workload
 from fwbench.worker.client.workers import Workers
-from tests.unit.data.processes import loaders
+from tests.ext.epochs.data.processes import loaders
 from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import gone, grandchildren
 
@@ -80,3 +82,21 @@ def test_a_worker_that_is_killed_leaves_no_loader(fit, imagenet_folder):
     assert measurement.failure.kind == "crashed"
     assert seen
     assert gone(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="pins ranks to CPUs")
+@pytest.mark.parametrize("lane", LANES)
+def test_a_fit_over_two_ranks_is_that_of_one(fit, lane):
+    one, two = (fit(lane, batch_size=64, data="digits", accumulate=2, devices=devices) for devices in (1, 2))
+    assert (one.failure, two.failure) == (None, None)
+    # Of the whole batch, and not of a rank's slice: steps, then whole splits.
+    assert len(two.training["losses"]) == len(one.training["losses"]) > 10
+    assert two.training["losses"] == pytest.approx(one.training["losses"], rel=1e-4)
+    assert two.training["accuracies"] == pytest.approx(one.training["accuracies"], abs=2 / 64)
+    for name in ("validation_loss", "test_loss"):
+        assert two.value(name) == pytest.approx(one.value(name), rel=1e-4)
+    assert two.parity["weights"] == one.parity["weights"]
+    assert [rank.rank for rank in two.ranks] == [0, 1]
+    assert two.settings["data_parallel"].startswith({"torch": "DistributedDataParallel", "jax": "shard_map"}[lane])
+    assert two.settings["caution"] == NO_SCALING
