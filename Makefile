@@ -30,13 +30,16 @@ CHOSEN := $(foreach lane,$(LANES),$(if $(filter $(lane) $(lane)-%,$(subst $(comm
 bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
 
+# Tests of extensions that import the frameworks.
+WITH_FRAMEWORKS := tests/ext/tensorflow tests/ext/derived tests/ext/epochs/frameworks
+
 # Four runs, so that no process grows beyond 3 GiB, as frameworks, lanes' runtimes and compiled programs add up. The
 # first has three processes on two cores: its tests wait for deadlines and other processes for a sixth of their time.
 # The lanes' few fast tests are over before two processes have started.
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
-	$(RUN) pytest tests/strangers tests/unit tests/ext engines --ignore=tests/ext/tensorflow --ignore=tests/ext/epochs/frameworks -n 3 --dist worksteal $(ARGS)
+	$(RUN) pytest tests/strangers tests/unit tests/ext engines $(WITH_FRAMEWORKS:%=--ignore=%) -n 3 --dist worksteal $(ARGS)
 	$(RUN) pytest lanes $(if $(findstring slow,$(ARGS)),-n 2) $(ARGS)
-	$(RUN) pytest tests/training tests/ext/tensorflow tests/ext/epochs/frameworks -n 2 $(ARGS)
+	$(RUN) pytest tests/training $(WITH_FRAMEWORKS) -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 
 # The slow tests, too; CONTRIBUTING.md says what they cover.

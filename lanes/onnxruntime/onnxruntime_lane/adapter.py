@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from fwbench.frameworks.derived import Derived, Loaded
+from fwbench.ext.derived.adapter import Derived, Loaded
 from fwbench.frameworks.precision import Products
 from fwbench.record.fingerprint import Fingerprint
 

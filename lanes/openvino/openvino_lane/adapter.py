@@ -10,7 +10,7 @@ import numpy as np
 import openvino
 from openvino import opset13 as ops
 
-from fwbench.frameworks.derived import Derived, Loaded
+from fwbench.ext.derived.adapter import Derived, Loaded
 from fwbench.frameworks.precision import Products
 from fwbench.record.fingerprint import Fingerprint
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 import torch
 
-from fwbench.frameworks.derived import Derived, Loaded
+from fwbench.ext.derived.adapter import Derived, Loaded
 from fwbench.frameworks.torch.adapter import FRAMEWORK as TORCH
 from fwbench.record.fingerprint import Fingerprint
 

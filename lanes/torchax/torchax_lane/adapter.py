@@ -6,7 +6,7 @@ import platform
 import jax
 import numpy as np
 
-from fwbench.frameworks.derived import Derived, Loaded
+from fwbench.ext.derived.adapter import Derived, Loaded
 from fwbench.frameworks.hlo import lowered
 from fwbench.frameworks.jax import plugins
 from fwbench.frameworks.jax.adapter import FRAMEWORK as JAX

@@ -1,7 +1,7 @@
-"""The process in which a derived lane's exporter works: `python -m fwbench.frameworks.torch.exporting FOLDER`.
+"""The process in which a derived lane's exporter works: `python -m fwbench.ext.derived.exporting FOLDER`.
 
 It reads `request.json` and `weights.npz` in the folder, and writes `answer.json` and the files in `exported`.
-`fwbench.frameworks.derived` starts it.
+`fwbench.ext.derived.adapter` starts it.
 """
 
 import json

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from fwbench.frameworks.derived import Derived, Loaded
+from fwbench.ext.derived.adapter import Derived, Loaded
 
 
 def export(module, inputs, folder, workload):
@@ -38,7 +38,7 @@ class Graphs(Derived):
     """A lane that runs exported graphs."""
 
     title = "Graph"
-    exporter = "tests.training.derived_lane:export"
+    exporter = "tests.ext.derived.graphs:export"
 
     def load(self, folder, inputs, workload):
         return Graph(folder / "module.pt2", inputs)

@@ -13,15 +13,14 @@ import torch
 
 from fwbench import Input, frameworks
 from fwbench.errors import UnavailableError
-from fwbench.frameworks import derived
-from fwbench.frameworks.derived import EXPORTS
-from fwbench.frameworks.torch import exporting
+from fwbench.ext.derived import adapter, exporting
+from fwbench.ext.derived.adapter import EXPORTS
 from fwbench.frameworks.torch.adapter import FRAMEWORK as TORCH
 from fwbench.models import Model, ModelError
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN, Lane
 from fwbench.record.workload import Workload
-from tests.training.derived_lane import Graphs
+from tests.ext.derived.graphs import Graphs
 
 NETWORK = """
 import torch
@@ -53,7 +52,7 @@ FRAMEWORK = Graphs()
 def place(tmp_path, monkeypatch):
     (tmp_path / "odd_network.py").write_text(NETWORK)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
     monkeypatch.setenv(EXPORTS, str(tmp_path / "exports"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
@@ -88,7 +87,7 @@ def in_this_process():
 
     threads = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(derived.subprocess, "run", run)
+        patch.setattr(adapter.subprocess, "run", run)
         yield
     torch.set_num_threads(threads)
 
@@ -129,7 +128,7 @@ def test_it_computes_what_the_network_computes(tmp_path):
 
 
 def test_the_lane_of_the_documents_runs_as_it_is_written_there(tmp_path, monkeypatch):
-    page = Path(__file__).parents[2].joinpath("docs/adding-a-lane.md").read_text()
+    page = Path(__file__).parents[3].joinpath("docs/adding-a-lane.md").read_text()
     files = re.findall(r"```python\n# (export_lane/\w+\.py)\n(.*?)```", page, re.DOTALL)
     assert [name for name, _ in files] == ["export_lane/__init__.py", "export_lane/adapter.py"]
     tmp_path.joinpath("export_lane").mkdir()

@@ -189,7 +189,7 @@ def _answer(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     (folder / "request.json").write_text(json.dumps(request))
     # The worker has put the user's modules onto its path.
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "fwbench.frameworks.torch.exporting", str(folder)]
+    command = [sys.executable, "-m", "fwbench.ext.derived.exporting", str(folder)]
     # No deadline of its own: the process ends with this worker, which has one.
     done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
