@@ -305,18 +305,6 @@ def test_losses(loss, targets):
     assert losses[-1] < losses[0]
 
 
-def test_fit_is_for_classifiers_of_one_floating_input():
-    reason = FRAMEWORK.unavailable(Workload("jax", "tokens", mode="fit"), TOKENS)
-    assert reason == "fit trains a network that makes logits of one input of floating point, and tokens is none"
-    assert FRAMEWORK.unavailable(Workload("jax", "tuple", mode="fit"), MODELS["tuple"]) is None
-
-
-def test_a_loss_of_another_framework_is_none():
-    described = model("loss", "Pair", torch="own_jax:nothing", loss={"torch": "own_jax:regression"})
-    reason = FRAMEWORK.unavailable(Workload("jax", "loss", mode="train_step"), described)
-    assert reason == "loss names no loss in JAX"
-
-
 # Weights of another framework's names and layouts.
 
 
@@ -447,12 +435,6 @@ def test_a_loss_that_is_no_scalar_gets_one_sentence():
     described = model("wrong", "Pair", loss={"jax": "own_jax:vector_loss"})
     expected = "'own_jax:vector_loss', the loss of wrong, returned an array of shape (8,) instead of a scalar"
     assert sentence(described, "train_step") == expected
-
-
-def test_activation_checkpointing_needs_blocks_that_are_known():
-    assert sentence(MODELS["nnx"], "train_step", remat=True).startswith(
-        "nnx has no blocks that activation checkpointing (remat) knows"
-    )
 
 
 def test_what_is_not_the_output_is_computed_too():

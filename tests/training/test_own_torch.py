@@ -429,11 +429,6 @@ def test_a_fault_of_the_compiler_is_not_taken_for_the_networks(monkeypatch):
         assert eager
 
 
-def test_weights_that_do_not_fit_are_named():
-    with pytest.raises(ModelError, match=r"do not fit the network in PyTorch: 'fc.bias' \(3,\) is missing$"):
-        load_weights(network(TRAINED[6], {}), {"fc.weight": np.ones((3, 8))})
-
-
 @pytest.mark.parametrize("row", [TRAINED[2], TRAINED[3]], ids=["swin", "bert"])
 def test_a_program_tells_what_it_is_made_of_and_moves(row):
     program = built(row)
