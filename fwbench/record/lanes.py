@@ -190,11 +190,14 @@ def compiled(lane: Lane, name: str, title: str, parity: str | None = None) -> La
 _COMPILED = compiled(
     _TORCH, "torch-compile", "PyTorch (torch.compile)", "fwbench.ext.proofs.torch_compile:CompiledSide"
 )
-# Measured only when they are asked for.
-_ASKED = dataclasses.replace(_COMPILED, parity=None, profiles=(), gpu_profiles=())
-_MAX = dataclasses.replace(_ASKED, name="torch-compile-max", title="PyTorch (torch.compile, max-autotune)")
-_STEP = dataclasses.replace(
-    _ASKED, name="torch-compile-step", title="PyTorch (torch.compile, whole training step)", processes={}
+# Measured only when it is asked for.
+_MAX = dataclasses.replace(
+    _COMPILED,
+    name="torch-compile-max",
+    title="PyTorch (torch.compile, max-autotune)",
+    parity=None,
+    profiles=(),
+    gpu_profiles=(),
 )
 _JAX = Lane(
     name="jax",
@@ -242,7 +245,7 @@ _NOOP = Lane(
 )
 
 # The core's lanes, by name.
-OWN: Mapping[str, Lane] = {lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _MAX, _STEP, _NOOP)}
+OWN: Mapping[str, Lane] = {lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _MAX, _NOOP)}
 
 BASELINE = next(lane for lane in OWN.values() if lane.baseline)
 

@@ -23,7 +23,6 @@ def built(workload):
         ("torch", "cuda", None),
         ("torch-compile", "cuda", "reduce-overhead"),
         ("torch-compile", "cpu", "default"),
-        ("torch-compile-step", "cuda", "reduce-overhead"),
         ("torch-compile-max", "cuda", "max-autotune"),
         ("torch-compile-max", "cpu", "max-autotune-no-cudagraphs"),
     ],

@@ -23,7 +23,6 @@ from fwbench.frameworks.torch.own_step import OwnStep
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of, memory_format
 from fwbench.frameworks.torch.stateful import Stateful
 from fwbench.frameworks.torch.training import TrainStep
-from fwbench.frameworks.torch.whole import LANE, WholeStep
 from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
@@ -58,10 +57,6 @@ class Torch(Framework):
                 return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
             if torch.cuda.get_device_capability() < (8, 0):
                 return f"{torch.cuda.get_device_name()} has no TF32 arithmetic: ask for fp32 or bf16"
-        if workload.runner == LANE and model.train_step:
-            return f"the lane {LANE} compiles fwbench's own step: measure torch-compile"
-        if workload.runner == LANE and (workload.mode not in TRAINING or workload.accumulate > 1 or workload.remat):
-            return f"the lane {LANE} compiles training steps, without accumulation and remat: measure torch-compile"
         if workload.mode in TRAINING:
             parameters = network(model, model.sizes(workload.axes)).parameters()
             if not any(parameter.requires_grad for parameter in parameters):
@@ -75,9 +70,7 @@ class Torch(Framework):
         return initial(model, sizes, seed)
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
-        threads = os.environ.get("OMP_NUM_THREADS")
-        if threads:
-            torch.set_num_threads(int(threads))
+        set_threads()
         if workload.mode in STATEFUL:
             return Stateful(workload, model, weights)
         if workload.mode == "inference" and len(workload.each) > 1:
@@ -86,8 +79,6 @@ class Torch(Framework):
             return Inference(workload, model, weights, self.ranks)
         if model.train_step:
             return OwnStep(workload, model, weights)
-        if workload.runner == LANE:
-            return WholeStep(workload, model, weights, horizon)
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:
@@ -153,6 +144,12 @@ class Torch(Framework):
         if self.is_compilers_fault(error):
             return f"torch.compile failed with {compiling.reason(error)}"
         return super().said(error)
+
+
+def set_threads() -> None:
+    """Let PyTorch compute with as many threads as the process may use."""
+    if threads := os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(int(threads))
 
 
 # PyTorch's settings that a network may change, by name.

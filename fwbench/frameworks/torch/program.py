@@ -177,7 +177,7 @@ class Placed(Program):
     @property
     def may_replay(self) -> bool:
         """True if Inductor is asked for CUDA graphs, which it may still skip."""
-        return self.settings.get("compile_mode") in {modes["cuda"] for modes in _MODES.values()}
+        return self.settings.get("compile_mode") in (_USUAL["cuda"], _MOST["cuda"])
 
     def reset_peak_memory(self) -> None:
         if self.device.type != "cuda":
@@ -334,15 +334,13 @@ def memory_format(workload: Workload) -> torch.memory_format:
     return torch.contiguous_format if slow else torch.channels_last
 
 
-# Mode of `torch.compile` by lane: on a GPU with CUDA graphs, on a CPU without.
+# Mode of `torch.compile`: on a GPU with CUDA graphs, on a CPU without.
 _USUAL = {"cuda": "reduce-overhead", "cpu": "default"}
-_MODES = {
-    "torch-compile": _USUAL,
-    "torch-compile-step": _USUAL,
-    "torch-compile-max": {"cuda": "max-autotune", "cpu": "max-autotune-no-cudagraphs"},
-}
+_MOST = {"cuda": "max-autotune", "cpu": "max-autotune-no-cudagraphs"}
 
 
 def compile_mode(lane: str, device: torch.device) -> str | None:
-    """The mode in which a lane compiles; None if it does not compile."""
-    return _MODES[lane][device.type] if lane in _MODES else None
+    """The mode in which a lane compiles; None if it does not compile: those that do are named `torch-compile...`."""
+    if not lane.startswith("torch-compile"):
+        return None
+    return (_MOST if lane == "torch-compile-max" else _USUAL)[device.type]

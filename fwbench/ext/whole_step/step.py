@@ -16,8 +16,6 @@ from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.workload import Workload
 
-LANE = "torch-compile-step"
-
 # Adam's constants, PyTorch's defaults.
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 

@@ -8,9 +8,11 @@ import torch
 
 import fwbench
 from fwbench import frameworks
+from fwbench.frameworks.torch.program import compile_mode
 from fwbench.models import CATALOG
-from fwbench.record.lanes import OWN
-from fwbench.record.workload import Workload
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import DEVICES, Workload
+from fwbench.suite.profiles import PROFILES
 from tests import programs
 
 LANE, BATCH, HORIZON = "torch-compile-step", 8, 6
@@ -119,8 +121,18 @@ def test_epochs_in_it_are_those_of_the_eager_lane():
 @pytest.mark.parametrize(
     "fields", [{"mode": "inference"}, {"mode": "train_step", "accumulate": 2}, {"mode": "train_step", "remat": True}]
 )
-def test_what_it_has_no_step_for_is_refused_in_one_sentence(fields):
-    workload = Workload(LANE, "resnet50", batch_size=BATCH, **fields)
-    reason = frameworks.load(OWN[LANE].adapter).unavailable(workload, CATALOG["resnet50"])
-    assert "torch-compile" in reason
-    assert frameworks.load(OWN[LANE].adapter).unavailable(Workload("torch", "mlp"), CATALOG["mlp"]) is None
+@pytest.mark.parametrize("lane", [LANE, f"{LANE}:exact"])
+def test_what_it_has_no_step_for_is_refused_in_one_sentence(lane, fields):
+    workload = Workload(lane, "resnet50", batch_size=BATCH, **fields)
+    reason = frameworks.load(LANES[lane].adapter).unavailable(workload, CATALOG["resnet50"])
+    assert reason.endswith("measure torch-compile")
+    assert reason.startswith(f"the lane {LANE} ")
+
+
+def test_it_is_measured_only_when_it_is_asked_for():
+    asked = {(profile, device): LANES[LANE].is_measured(profile, device) for profile in PROFILES for device in DEVICES}
+    assert not any(asked.values()), asked
+
+
+def test_it_compiles_on_a_gpu_for_cuda_graphs():
+    assert compile_mode(LANE, torch.device("cuda")) == "reduce-overhead"
