@@ -11,14 +11,8 @@ import pytest
 
 from fwbench.models import CATALOG
 from fwbench.models.project import complete
-from tests.one_process import (  # noqa: F401 (fixtures and a hook are for pytest)
-    free_programs,
-    nothing_left,
-    one_process,
-    pytest_xdist_make_scheduler,
-    quickly_compiled,
-    two_blocks,
-)
+from tests.one_process import *  # noqa: F403 (fixtures and a hook are for pytest)
+from tests.one_process import free_programs
 from tests.proving import records
 
 
