@@ -9,9 +9,10 @@ import torch
 import fwbench
 from fwbench import frameworks
 from fwbench.compare.agreement import agreement
+from fwbench.ext.own_steps.states import Names
+from fwbench.ext.own_steps.torch import _leaves
 from fwbench.ext.proofs import own_steps
-from fwbench.frameworks.own_steps import Names, Stepping
-from fwbench.frameworks.torch.own_step import _leaves
+from fwbench.frameworks.own_steps import Stepping
 from fwbench.meters.own_steps import of_own_steps
 from fwbench.models import Model, ModelError
 from fwbench.record.lanes import OWN

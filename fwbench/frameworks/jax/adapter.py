@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.frameworks import own_steps
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.definitions import lacking
 from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.mixed import MixedForward
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
-from fwbench.frameworks.jax.own_step import OwnStep
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward, OfModule, precision
 from fwbench.frameworks.jax.stateful import Stateful
 from fwbench.frameworks.jax.training import TrainStep
@@ -83,7 +83,7 @@ class Jax(Framework):
         if workload.mode in _FORWARD:
             return _FORWARD[workload.mode](workload, model, weights, self.ranks)
         if model.train_step:
-            return OwnStep(workload, model, weights)
+            return own_steps.build("jax", workload, model, weights)
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:

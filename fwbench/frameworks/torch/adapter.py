@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from fwbench.frameworks import own_steps
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.definitions import lacking
 from fwbench.frameworks.faults import first_line
@@ -19,7 +20,6 @@ from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
 from fwbench.frameworks.torch.mixed import MixedInference
 from fwbench.frameworks.torch.networks import initial, network, shapes
-from fwbench.frameworks.torch.own_step import OwnStep
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of, memory_format
 from fwbench.frameworks.torch.stateful import Stateful
 from fwbench.frameworks.torch.training import TrainStep
@@ -78,7 +78,7 @@ class Torch(Framework):
         if workload.mode == "inference":
             return Inference(workload, model, weights, self.ranks)
         if model.train_step:
-            return OwnStep(workload, model, weights)
+            return own_steps.build("torch", workload, model, weights)
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:

@@ -10,11 +10,12 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from fwbench.frameworks import own_steps
+from fwbench.ext.own_steps import states
+from fwbench.ext.own_steps.states import FILLERS, Names
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.program import Compiled, Leaves, cast
-from fwbench.frameworks.own_steps import FILLERS, Arithmetic, Names
+from fwbench.frameworks.own_steps import WEIGHTS, Arithmetic
 from fwbench.frameworks.training import targets
 from fwbench.models import Model
 from fwbench.models.importing import ModelError
@@ -27,7 +28,7 @@ class OwnStep(Compiled):
 
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
         super().__init__(workload, model, weights, jnp.float64 if workload.precision == "fp64" else jnp.float32)
-        self.make_state, self.user_step = own_steps.functions(model, "jax")
+        self.make_state, self.user_step = states.functions(model, "jax")
         self.inputs = {name or "inputs": array for name, array in self.inputs.items()}
         if model.targets:
             wanted: Any = targets(workload, model, ())
@@ -56,7 +57,7 @@ class OwnStep(Compiled):
         model = self.network.model
         with faults(f"the training step of {model.name}"):
             returned = self.user_step(self.whole(state), dict(batch))
-        after, metrics = own_steps.divided(model, "jax", returned)
+        after, metrics = states.divided(model, "jax", returned)
         (paths, arrays, _), (names, numbers, _) = taken_apart(after), taken_apart(metrics)
         self._same(dict(zip(paths, arrays, strict=True)), dict(zip(self.paths, state, strict=True)))
         self.metric_names = tuple(name or "loss" for name in names)
@@ -87,17 +88,17 @@ class OwnStep(Compiled):
 
     def metrics(self) -> dict[str, float]:
         arrays = map(np.asarray, self.out)
-        return own_steps.scalars(self.network.model, dict(zip(self.metric_names, arrays, strict=True)))
+        return states.scalars(self.network.model, dict(zip(self.metric_names, arrays, strict=True)))
 
     def output(self) -> NDArray[Any]:
         return np.array(list(self.metrics().values()))
 
     def weights(self) -> Weights:
-        return self._canonical(self.names.roles[own_steps.WEIGHTS])
+        return self._canonical(self.names.roles[WEIGHTS])
 
     def state_leaves(self) -> dict[str, NDArray[Any]]:
         arrays = dict(zip(self.paths, self.state, strict=True))
-        leaves = own_steps.gathered(
+        leaves = states.gathered(
             (role, np.asarray(arrays[path]))
             for path, (role, name) in self.names.of.items()
             if not (name or jnp.issubdtype(arrays[path].dtype, jax.dtypes.prng_key))

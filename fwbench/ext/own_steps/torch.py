@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 
-from fwbench.frameworks import own_steps
+from fwbench.ext.own_steps import states
+from fwbench.ext.own_steps.states import Names
 from fwbench.frameworks.faults import faults
-from fwbench.frameworks.own_steps import Arithmetic, Names
+from fwbench.frameworks.own_steps import WEIGHTS, Arithmetic
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.networks import place, shapes, weights_of
 from fwbench.frameworks.torch.program import Placed
@@ -32,7 +33,7 @@ class OwnStep(Placed):
 
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
         super().__init__(workload, model, weights, torch.float64 if workload.precision == "fp64" else torch.float32)
-        self.make_state, step = own_steps.functions(model, "torch")
+        self.make_state, step = states.functions(model, "torch")
         self.inputs = {name or "inputs": tensor for name, tensor in self.inputs.items()}
         if model.targets:
             wanted: Any = targets(workload, model, ())
@@ -57,17 +58,17 @@ class OwnStep(Placed):
         except Exception as error:
             self._blame(error, self.call, self.state, self.inputs)
             raise
-        self.state, self.returned = own_steps.divided(self.model, "torch", returned)
+        self.state, self.returned = states.divided(self.model, "torch", returned)
 
     def metrics(self) -> dict[str, float]:
         named = {path or "loss": _array(leaf) for path, leaf in _walked("", self.returned, {})}
-        return own_steps.scalars(self.model, named)
+        return states.scalars(self.model, named)
 
     def output(self) -> NDArray[Any]:
         return np.array(list(self.metrics().values()))
 
     def weights(self) -> Weights:
-        before = f"{own_steps.WEIGHTS}."
+        before = f"{WEIGHTS}."
         leaves = self.state_leaves().items()
         return {leaf.removeprefix(before): array for leaf, array in leaves if leaf.startswith(before)}
 
@@ -75,9 +76,7 @@ class OwnStep(Placed):
         canonical = shapes(self.module)
         arrays = dict(_leaves(self.state))
         names = Names(self.model, {path: tuple(np.shape(leaf)) for path, leaf in arrays.items()}, canonical)
-        return own_steps.gathered(
-            (".".join(filter(None, names.of[path])), _array(leaf)) for path, leaf in arrays.items()
-        )
+        return states.gathered((".".join(filter(None, names.of[path])), _array(leaf)) for path, leaf in arrays.items())
 
     def arithmetic(self) -> Arithmetic:
         before = self._generators()
