@@ -31,7 +31,7 @@ bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
 
 # Tests of extensions that import the frameworks.
-WITH_FRAMEWORKS := tests/ext/tensorflow tests/ext/derived tests/ext/epochs/frameworks tests/ext/whole_step
+WITH_FRAMEWORKS := tests/ext/tensorflow tests/ext/derived tests/ext/epochs/frameworks tests/ext/sizes tests/ext/whole_step
 
 # Four runs, so that no process grows beyond 3 GiB, as frameworks, lanes' runtimes and compiled programs add up. The
 # first has three processes on two cores: its tests wait for deadlines and other processes for a sixth of their time.

@@ -51,8 +51,8 @@ class Extension:
         pretrained: a module whose `load` returns a model's published weights, and whose `fetch` gets those that are not
             here; empty: there is none.
         studies: a mapping from names to published studies (`fwbench.suite.studies.Study`); empty: there is none.
-        steps: programs of training steps of the user's own, by framework: a function from workload, model and weights
-            to a program that is a `fwbench.frameworks.own_steps.Stepping`.
+        kinds: programs for the core's frameworks, by kind (`fwbench.frameworks.extended`) and framework: a function
+            from workload, model and weights to a program.
         fit: a function from a `fwbench.worker.process.job.Job` of mode `fit` to a context manager, which holds the
             data. Its value is a function from the framework to the failure of the measurement, or None. Empty: there is
             none.
@@ -74,7 +74,7 @@ class Extension:
     survey: str = ""
     studies: str = ""
     pretrained: str = ""
-    steps: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     fit: str = ""
 
 

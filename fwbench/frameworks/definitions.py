@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from fwbench.frameworks import own_steps
+from fwbench.frameworks import extended, own_steps
 from fwbench.frameworks.training import classifies
 from fwbench.models import Model, stateful
 from fwbench.models.importing import ModelError, parameters
@@ -30,7 +30,7 @@ def lacking(model: Model, workload: Workload, framework: str, title: str, modes:
         return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
     if workload.mode in TRAINING and isinstance(model.loss, dict) and framework not in model.loss:
         return f"{model.name} names no loss in {title}"
-    return None
+    return extended.lacking(workload, model, framework)
 
 
 def takes_inputs(

@@ -11,9 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from fwbench.extensions import extensions, resolve
 from fwbench.models import Model
-from fwbench.models.weights import Weights
 from fwbench.record.workload import FIELDS, Workload
 
 WEIGHTS, FIRST, SECOND = "weights", "first moment", "second moment"
@@ -44,19 +42,12 @@ class Stepping(Protocol):
         """The element types and the randomness of a step; may make a step."""
 
 
-def build(framework: str, workload: Workload, model: Model, weights: Weights) -> Any:
-    """The program of the model's own step in a framework for which `lacking` gives no reason."""
-    return resolve(_program(framework))(workload, model, weights)
-
-
 def lacking(model: Model, workload: Workload, framework: str) -> str | None:
     """The reason why a framework cannot measure the workload with the model's own training step; None without one."""
     if not model.train_step or workload.mode not in ("train_step", "fit"):
         return None
     if framework not in model.train_step:
         return f"{model.name} has a training step of its own, and names none in {framework}"
-    if not _program(framework):
-        return f"the training step of {model.name} needs fwbench's extension `own_steps`, which is not here"
     if workload.mode == "fit":
         return f"fit trains with fwbench's step, and {model.name} has one of its own: measure train_step"
     if set_here := [name for name in _DECIDED if getattr(workload, name) != FIELDS[name].default]:
@@ -69,8 +60,3 @@ def lacking(model: Model, workload: Workload, framework: str) -> str | None:
 def role_of(leaf: str) -> str:
     """The role in a leaf's name, as `Stepping.state_leaves` gives it."""
     return leaf.partition(".")[0]
-
-
-def _program(framework: str) -> str:
-    """The import path of the class of a framework's programs; empty if no extension here has one."""
-    return next((of.steps[framework] for of in extensions() if framework in of.steps), "")

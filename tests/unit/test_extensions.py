@@ -18,7 +18,8 @@ from tests.unit.shared import ALONE, finish
 
 PACKAGE = Path(fwbench.__file__).parent
 TESTS = Path(__file__).parents[1]
-# The tests that prove the suite's own networks; they need the extension that proves, TensorFlow's, ranks, and users' steps.
+# The tests that prove the suite's own networks and users' training steps; they need the extension that proves,
+# TensorFlow's, and ranks.
 PROVING = ("correctness", "proving")
 PROVEN = tuple(f"fwbench.ext.{name}." for name in ("cluster.ranks", "own_steps", "pretrained", "proofs", "tensorflow"))
 KNOWN = """
@@ -40,7 +41,7 @@ def test_noop(fwbench_measure):
     fwbench_measure()
 """
 LACKING = """
-from fwbench.frameworks.own_steps import lacking
+from fwbench.frameworks.extended import lacking
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
 from fwbench.record.lanes import OWN
@@ -49,7 +50,8 @@ from fwbench.suite.profiles import PROFILES
 from fwbench.worker.process.run import Measuring
 paths = {"torch": "mine:function"}
 own = Model("own", torch="mine:Net", inputs=normal(2), train_step=paths, train_state=paths)
-print(lacking(own, Workload("torch", "own", "train_step"), "torch"))
+for mode in ("train_step", "prefill"):
+    print(lacking(Workload("torch", "own", mode), own, "torch"))
 fit = Workload("noop", "noop", "fit")
 print(Measuring(fit, OWN["noop"], CATALOG["noop"], PROFILES["quick"], lambda stage: None).run().failure)
 """
@@ -148,8 +150,9 @@ def test_it_keeps_a_journal_from_which_a_run_goes_on_only_with_an_extension(core
     header, measured = map(json.loads, journal.read_text().splitlines())
     assert (header["profile"], measured["workload"]["model"]) == ("quick", "noop")
     core(*command, "--fwbench-resume", cwd=tmp_path, code=4)
-def test_it_says_which_extensions_train_for_epochs_and_by_steps_of_ones_own(core):
-    step, fit = core("-c", LACKING).splitlines()
-    assert "needs fwbench's extension `own_steps`" in step
-    assert fit.startswith("unavailable")
-    assert "needs fwbench's extension `epochs`" in fit
+
+
+def test_it_names_the_extension_that_has_a_program_or_a_mode(core):
+    told = core("-c", LACKING)
+    assert re.findall(r"needs fwbench's extension `(\w+)`", told) == ["own_steps", "state", "epochs"]
+    assert told.splitlines()[-1].startswith("unavailable")

@@ -162,7 +162,10 @@ def test_the_tests_are_run_with_tensorflow_beside_the_others(tmp_path, gpu):
     folders = [
         ["tests/strangers", "tests/unit", "tests/ext", "engines"],
         ["lanes"],
-        ["tests/training", *(f"tests/ext/{of}" for of in ("tensorflow", "derived", "epochs/frameworks", "whole_step"))],
+        [
+            "tests/training",
+            *(f"tests/ext/{of}" for of in ("tensorflow", "derived", "epochs/frameworks", "sizes", "whole_step")),
+        ],
         ["tests/correctness"],
     ]
     told = [[part for part in run.split() if part.startswith(("tests/", "engines", "lanes"))] for run in runs]

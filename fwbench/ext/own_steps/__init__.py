@@ -2,4 +2,6 @@
 
 from fwbench.extensions import Extension
 
-EXTENSION = Extension(steps={name: f"fwbench.ext.own_steps.{name}:OwnStep" for name in ("torch", "jax")})
+_PROGRAMS = {"torch": f"{__package__}.torch:OwnStep", "jax": f"{__package__}.jax:OwnStep"}
+
+EXTENSION = Extension(kinds={"own_steps": _PROGRAMS})

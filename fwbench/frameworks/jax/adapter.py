@@ -9,15 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks import own_steps
+from fwbench.frameworks import extended
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.definitions import lacking
 from fwbench.frameworks.jax import parallel, plugins
-from fwbench.frameworks.jax.mixed import MixedForward
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward, OfModule, precision
-from fwbench.frameworks.jax.stateful import Stateful
 from fwbench.frameworks.jax.training import TrainStep
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.training import HORIZON
@@ -32,7 +30,7 @@ _SETTINGS = (
     *("jax_default_prng_impl", "jax_threefry_partitionable", "jax_optimization_level", "jax_memory_fitting_level"),
 )
 
-_FORWARD = {"inference": Forward, "dispatch": Dispatch, **dict.fromkeys(STATEFUL, Stateful)}
+_FORWARD = {"inference": Forward, "dispatch": Dispatch}
 
 
 class Jax(Framework):
@@ -51,7 +49,7 @@ class Jax(Framework):
         if workload.device == "cpu" and not workload.target:
             # This comes before anything asks JAX for its devices.
             plugins.leave_out()
-        if reason := lacking(model, workload, "jax", "JAX", (*_FORWARD, *TRAINING)):
+        if reason := lacking(model, workload, "jax", "JAX", (*_FORWARD, *STATEFUL, *TRAINING)):
             return reason
         if workload.call == "module" and (workload.mode != "inference" or workload.devices > 1 or workload.target):
             return "call=module is measured in inference, on one device"
@@ -78,12 +76,10 @@ class Jax(Framework):
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.call == "module":
             return OfModule(workload, model, weights)
-        if len(workload.each) > 1:
-            return MixedForward(workload, model, weights)
+        if kind := extended.kind_of(workload, model):
+            return extended.build(kind, "jax", workload, model, weights)
         if workload.mode in _FORWARD:
             return _FORWARD[workload.mode](workload, model, weights, self.ranks)
-        if model.train_step:
-            return own_steps.build("jax", workload, model, weights)
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:

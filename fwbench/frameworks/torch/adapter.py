@@ -12,21 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fwbench.frameworks import own_steps
+from fwbench.frameworks import extended
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.definitions import lacking
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
-from fwbench.frameworks.torch.mixed import MixedInference
 from fwbench.frameworks.torch.networks import initial, network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of, memory_format
-from fwbench.frameworks.torch.stateful import Stateful
 from fwbench.frameworks.torch.training import TrainStep
 from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
-from fwbench.record.workload import MODES, STATEFUL, TRAINING, Workload
+from fwbench.record.workload import MODES, TRAINING, Workload
 
 
 class Torch(Framework):
@@ -71,14 +69,10 @@ class Torch(Framework):
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         set_threads()
-        if workload.mode in STATEFUL:
-            return Stateful(workload, model, weights)
-        if workload.mode == "inference" and len(workload.each) > 1:
-            return MixedInference(workload, model, weights)
+        if kind := extended.kind_of(workload, model):
+            return extended.build(kind, "torch", workload, model, weights)
         if workload.mode == "inference":
             return Inference(workload, model, weights, self.ranks)
-        if model.train_step:
-            return own_steps.build("torch", workload, model, weights)
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def in_force(self, workload: Workload) -> Mapping[str, Any]:

@@ -4,9 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-import sums
 import torch
-from projects import measured
 
 from fwbench.compare.cases import cases
 from fwbench.compare.parity import evidence
@@ -14,12 +12,14 @@ from fwbench.models import Model, inputs, mixed
 from fwbench.models.project import complete
 from fwbench.record.workload import Workload
 from tests import programs
+from tests.ext.sizes import sums
+from tests.training.projects import measured
 
 LENGTHS = (5, 12, 5, 9)
 SUMS = Model(
     "sums",
-    torch=dict.fromkeys(("exact", "padded"), "sums:InTorch"),
-    jax=dict.fromkeys(("exact", "padded"), "sums:InJax"),
+    torch=dict.fromkeys(("exact", "padded"), f"{sums.__name__}:InTorch"),
+    jax=dict.fromkeys(("exact", "padded"), f"{sums.__name__}:InJax"),
     inputs=inputs.normal("length", 4),
     axes={"length": [LENGTHS]},
     buckets={"padded": (8, 16)},
