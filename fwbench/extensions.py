@@ -80,7 +80,9 @@ class Extension:
 
 # The extension of fwbench's own that has what the core asks for by `needed`, where it has another name.
 _OWN = {"pool": "cluster", "prove": "proofs", "check": "trials", "sending": "trials"}
-Kind = Literal["pool", "prove", "ranks", "release", "check", "sending", "programs", "resume", "survey", "pretrained", "fit"]
+Kind = Literal[
+    "pool", "prove", "ranks", "release", "check", "sending", "programs", "resume", "survey", "pretrained", "fit"
+]
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
