@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import fwbench
 from fwbench.compare.agreement import agreement
 from fwbench.frameworks.torch.networks import load_weights, network, shapes
 from fwbench.frameworks.training import targets
@@ -85,6 +86,34 @@ def test_a_program_that_begins_again_computes_what_a_fresh_one_does(lane, fields
     assert not np.allclose(moved[0], again[0], rtol=1e-4)
     if workload.mode == "train_step":
         assert again[2] < again[0]
+
+
+class Averaged(torch.nn.Module):
+    """Takes a moving average away, which is no weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(6, 4)
+        self.register_buffer("centre", torch.zeros(4))
+
+    def forward(self, x):
+        x = self.line(x)
+        if self.training:
+            with torch.no_grad():
+                self.centre.lerp_(x.mean(0), 0.5)
+        return x - self.centre
+
+
+def test_a_moving_average_begins_again_with_the_weights():
+    """Otherwise two steps from the same weights differ, as those of random layers do."""
+    model = fwbench.Model("averaged", torch=f"{__name__}:Averaged", inputs=fwbench.normal(6))
+    program, weights = built(case("torch", "averaged"), model)
+    losses = []
+    with program.session():
+        for _ in range(2):
+            program.restart(weights)
+            losses.append(outputs(program, 2))
+    np.testing.assert_array_equal(*losses)
 
 
 @every_optimizer

@@ -60,6 +60,8 @@ class TrainStep(Placed, Trainer):
         else:
             self.optimizer = torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM, fused=True)
         self.horizon = horizon
+        # On the host, as the device's memory is measured.
+        self._first = {name: tensor.detach().cpu().clone() for name, tensor in self.module.named_buffers()}
         self._schedule()
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": self.mixed}
         self.module.train()
@@ -125,6 +127,10 @@ class TrainStep(Placed, Trainer):
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         self._switch(train=True)
+        # Whatever else a step has changed, such as a moving average.
+        for name, tensor in self.module.named_buffers():
+            if name in self._first:
+                tensor.data.copy_(self._first[name])
         super().restart(weights, draw)
         for state in self.optimizer.state.values():
             for tensor in state.values():
