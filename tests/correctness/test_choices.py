@@ -108,6 +108,10 @@ CHOICES = {
             "        return self.head(clipped(x))",
         ),
     ),
+    "norm beside a bias": (
+        (HEAD, "return self.head(F.normalize(x, dim=-1))"),
+        (HEAD, "return self.head(x / jnp.maximum(jnp.sqrt((x * x).sum(-1, keepdims=True)), 1e-12))"),
+    ),
     "limit of a weight": (
         (HEAD, "return self.head(x * self.gain.clamp(max=9))"),
         (HEAD, "return self.head(x * jnp.minimum(self.gain[...], 9))"),
@@ -120,9 +124,13 @@ CHOICES = {
 # No draw of these sizes has the numbers 1, 3 and 7 among its tokens and targets, which a test below holds.
 WRONG = {
     "norm of a row": ("self.up(x +", "self.up(x / jnp.sqrt((x * x).sum(-1, keepdims=True)) +"),
+    "norm beside a bias": (HEAD, "return self.head(x / jnp.sqrt((x * x).sum(-1, keepdims=True)))"),
     "limit of a weight": (HEAD, "return self.head(x * self.gain[...])"),
     "limit of a negative weight": (HEAD, "return self.head(x * self.gain[...].sum())"),
 }
+
+
+SWEEP = _Asked.sweep
 
 
 @pytest.fixture
@@ -190,7 +198,7 @@ def test_a_right_port_is_the_same_and_everything_is_tried(model, choice):
     ("torch", "words"),
     [
         (
-            (HEAD, "x.requires_grad and x.register_hook(lambda g: g.clamp(-1e30, 9))\n        return self.head(x)"),
+            (HEAD, "x.requires_grad and x.register_hook(lambda g: g.clamp(min=-1e30))\n        return self.head(x)"),
             "a value below -1e+30",
         ),
         ((HEAD, "return self.head(x * self.gain.tanh().clamp(max=3))"), "a value above 3"),
@@ -385,13 +393,12 @@ def test_the_bend_of_a_loss_is_tried(pair, output):
     right, wrong = f"optax.huber_loss({bounded}, t, delta=40.0)", f"(({bounded} - t) ** 2 / 2)"
     port = pair(f"{LINE}\n\n{LOSS.format(output)}", FLAX_LINE.format(right), loss="loss", **BEND)
     assert prove(port, "jax", {}).untried == []
-    with pytest.raises(NotTheSame, match=r"difference in \w+ is .*(targets|weights) times 1000"):
+    with pytest.raises(NotTheSame, match=r"difference in \w+ is .* (inputs|targets|weights) times 1000"):
         prove(pair(f"{LINE}\n\n{LOSS.format(output)}", FLAX_LINE.format(wrong), loss="loss", **BEND), "jax", {})
 
 
 def test_numbers_beyond_those_that_there_is_time_for_are_left_out(model, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setattr(_Asked, "size", lambda *_: None)
+    monkeypatch.setattr(_Asked, "sweep", SWEEP)
     monkeypatch.setattr(TorchSide, "room", 1)
     further = prove(model(), "jax", {})
     assert (further.untried, list(further.left_out)) == ([], ["`tokens` from 12 on", "`targets` from 12 on"])

@@ -97,6 +97,8 @@ def test_a_moving_average_is_no_weight_and_moves_in_both(model, source):
     assert shapes(built, "jax") == shapes(built, "torch") == {"up.weight": (4, 6), "up.bias": (4,)}
     trained = Proof(built, "jax", "train")
     assert [trained.worst(quantity).ratio <= 1 for quantity in ("gradients", "sgd", "adam")] == [True] * 3
+    # None is planted in the buffer itself, which begins with zeros.
+    assert not any("centre" in missed for missed in trained.power(60).missed)
     further = prove(built, "jax", {})
     assert list(map(str, further.points)) == ["drawn weights, after 3 training calls"]
     assert (further.untried, further.left_out) == ([], {})

@@ -44,7 +44,7 @@ def _noting(name: str) -> Callable[..., Any]:
         if how in COMPARISONS and isinstance(result, bool):
             self.uses.append((site_of(sys._getframe(1)), how, other, result))
         else:
-            self.uses.append((site_of(sys._getframe(1)), "count", other, int(self) <= _least(other)))
+            self.uses.append((site_of(sys._getframe(1)), "count", other, int.__index__(self) <= _least(other)))
         return result
 
     return used

@@ -53,12 +53,10 @@ def _watched(side: JaxSide, arguments: Any) -> tuple[Any, list[Choice]]:
     names = dict(zip(given[len(state) :], sorted(inputs), strict=True))
     # The loss's factor changes no forward pass.
     watches = [(program, _Watch(names, counters))] if side.case.wanted.loss == 1 else []
-    every = list(_every(program.jaxpr))
-    if any(eqn.primitive.name == "custom_vjp_call" and _site(eqn) for eqn in every):
-        # JAX's rules of differentiation compare too, at the lines of what they differentiate.
-        sites = {_site(eqn) for eqn in every}
+    if sites := {_site(eqn) for eqn in _every(program.jaxpr) if eqn.primitive.name == "custom_vjp_call"} - {None}:
+        # What such a rule computes is at the line of its call. JAX's own rules compare, too, at other lines.
         gradient = jax.make_jaxpr(jax.grad(side.answer, has_aux=True))(*arguments)
-        watches.append((gradient, _Watch({}, {}, besides=sites)))
+        watches.append((gradient, _Watch({}, {}, only=sites)))
 
     def flags(*leaves: Any) -> list[tuple[Any, Any]]:
         for closed, watch in watches:
@@ -86,12 +84,14 @@ class _Watch:
         noted: each choice, with a flag for each of its two sides that is true if the side is taken.
     """
 
-    def __init__(self, names: dict[Any, str], counters: dict[Any, str], besides: Collection[Site | None] = ()) -> None:
+    def __init__(
+        self, names: dict[Any, str], counters: dict[Any, str], only: Collection[Site | None] | None = None
+    ) -> None:
         """
         Args:
-            besides: expressions whose choices are not noted.
+            only: the expressions whose choices are noted; None: all.
         """
-        self._names, self._besides = names | counters, besides
+        self._names, self._only = names | counters, only
         self._counters = set(counters)
         # Single numbers of the program that reach one of JAX's functions as its arguments.
         self._numbers: dict[Any, float] = {}
@@ -130,7 +130,8 @@ class _Watch:
             if own or name in RULED or eqn.params.get("name") in _CHOOSING:
                 self._passed(inner.jaxpr.invars, eqn.invars)
                 return self.run(inner.jaxpr, inner.consts, operands, caller if own else site)
-        for how, number, atom, mask in self._made(eqn, operands) if site and site not in self._besides else ():
+        noted = site and (self._only is None or site in self._only)
+        for how, number, atom, mask in self._made(eqn, operands) if noted else ():
             choice = Choice(site, how, number, self._name(atom))  # type: ignore[arg-type]
             self.noted.append((choice, (jnp.any(mask), ~jnp.all(mask))))
         return _bound(eqn, operands)

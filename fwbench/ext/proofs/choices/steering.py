@@ -12,7 +12,8 @@ from fwbench.models.inputs import Input
 
 # Factors on floating-point inputs; on weights, whose sign decides, too; and on floating-point targets and the loss.
 _SCALES = (1e-3, 1e4)
-_FACTORS = tuple(sign * factor for factor in (10.0, 1e2, 1e3, 1e4) for sign in (1, -1))
+# Tiny weights reach the floor under a norm, which a bias keeps away from zero.
+_FACTORS = (*(sign * factor for factor in (10.0, 1e2, 1e3, 1e4) for sign in (1, -1)), 1e-15)
 _AMPLIFIED = (1e3, 1e6)
 
 # The training calls that are made where a network keeps a state.

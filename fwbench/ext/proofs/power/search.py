@@ -17,6 +17,7 @@ from fwbench.ext.proofs.power.mistakes import KINDS
 from fwbench.ext.proofs.power.program import NONE, Planted
 from fwbench.ext.proofs.power.sites import Site, sites
 from fwbench.models.store import Power
+from fwbench.models.weights import is_statistic
 
 _MOST = 120
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -67,9 +68,16 @@ class _Programs:
 
     def __init__(self, side: JaxSide, first: Point, most: int) -> None:
         self.side = side
-        arguments = side.arguments(first)
+        arguments = _weighed(side, first)
+        # Buffers are constants here, as no point of a proof's power makes calls that change them.
+        buffers = {name: array for name, array in side.arguments(first)[1].items() if not is_statistic(name)}
+
+        def own(parameters: State, statistics: State, inputs: State) -> Any:
+            loss, (output, after) = side.answer(parameters, {**buffers, **statistics}, inputs)
+            return loss, (output, {name: after[name] for name in statistics})
+
         with side.arithmetic():
-            program, shape = jax.make_jaxpr(side.answer, return_shape=True)(*arguments)
+            program, shape = jax.make_jaxpr(own, return_shape=True)(*arguments)
         structure = jax.tree.structure(shape)
         names = [str(path[-1].key) for path, _ in jax.tree_util.tree_flatten_with_path(arguments)[0]]
         # fwbench computes the losses that have a name.
@@ -87,7 +95,7 @@ class _Programs:
         self.apply = compiled(answer)
         self.differentiate = compiled(jax.value_and_grad(answer, has_aux=True))
         # Keep the arguments at the last point only.
-        self.arguments = functools.lru_cache(maxsize=1)(side.arguments)
+        self.arguments = functools.lru_cache(maxsize=1)(functools.partial(_weighed, side))
         with side.arithmetic():
             _, (_, ranges) = self.apply(*self.arguments(first), NONE, self.limits)
         for number, (low, high) in ranges.items():
@@ -124,6 +132,12 @@ class _Mistaken(JaxSide):
     def _gradients(self, *arguments: Any) -> Any:
         answer, gradients = self._programs.differentiate(*arguments)
         return _without_ranges(answer), gradients
+
+
+def _weighed(side: JaxSide, point: Point) -> tuple[State, State, State]:
+    """A side's arguments at a point, without buffers."""
+    parameters, state, inputs = side.arguments(point)
+    return parameters, {name: array for name, array in state.items() if is_statistic(name)}, inputs
 
 
 def _without_ranges(answer: Any) -> Any:
