@@ -24,6 +24,8 @@ class Extension:
         commands: commands of `fwbench`, by name: a line for its help, and a module. The module's `add(parser)` declares
             the options and sets `run`, a function from the parsed arguments to an exit code.
         tables: a function from a report's cases to tables (`fwbench.report.tables.Table`); empty: there is none.
+        figures: a function from a report's cases and the baseline lane, None if there is none, to figures
+            (`fwbench.report.figures.Drawing`); empty: there is none. It needs Matplotlib.
         formats: formats of `fwbench report`, by name: a function that writes the files and returns their paths
             (`fwbench.commands.report.Writer`).
         lanes: a framework's lanes (`fwbench.record.lanes.Lane`), in their order; empty: there are none.
@@ -60,6 +62,7 @@ class Extension:
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     tables: str = ""
+    figures: str = ""
     formats: Mapping[str, str] = field(default_factory=dict)
     lanes: str = ""
     pool: str = ""

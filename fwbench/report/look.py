@@ -1,27 +1,21 @@
-"""The look of figures: a lane's colour, marker, hatch and line; panels, axes and legends.
+"""The look of figures: a lane's colour, marker, hatch and line; and legends.
 
 A lane looks the same everywhere: one colour (Okabe and Ito's, which colour-blind readers can tell apart), one marker,
 one hatch and one kind of line, so that a figure can be read in grey too.
 """
 
 import dataclasses
-import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import NullLocator
-from numpy.typing import NDArray
 
 from fwbench.compare.cases import title
 from fwbench.record.lanes import LANES
@@ -35,6 +29,7 @@ _LOOK: Any = {
     **dict.fromkeys(("axes.labelsize", "font.size", "legend.fontsize"), 8),
     **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 7),
     **dict.fromkeys(("axes.spines.right", "axes.spines.top"), False),
+    "axes.titlesize": 9,
     "axes.facecolor": "none",
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -53,36 +48,9 @@ _LOOK: Any = {
     # A name from a record is text, never mathematics.
     "text.parse_math": False,
 }
-_PANEL = 1.9  # inches high
 _ENTRY = 1.8  # inches of a lane in the legend
-# The most points of a curve; no eye can tell more apart in a panel.
-_POINTS = 200
-# The most marks of a panel's axis.
-_MARKS = 4
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """The place that figures are drawn for: the width that they fill, and the least of one with few panels, in inches.
-
-    `panels` and `lanes` (of a legend): the most beside each other; `title`: the size of a panel's title, in points.
-    """
-
-    width: float
-    least: float
-    panels: int
-    lanes: int
-    title: int
-
-
-PAGE = Sheet(7.5, 3.4, 3, 4, 9)
-# A column of a paper's page.
-COLUMN = Sheet(3.4, 3.4, 2, 2, 7)
-
-# The height of a paper's page, in inches; a higher figure does not fit on it.
-TALLEST = 9.0
-
-_sheet = ContextVar("sheet", default=PAGE)
+# Inches of a whole line of the page.
+WIDTH = 7.5
 
 
 @dataclass(frozen=True)
@@ -128,47 +96,12 @@ def _style(place: int) -> Style:
 
 
 @contextmanager
-def looking(sheet: Sheet = PAGE) -> Iterator[None]:
+def looking() -> Iterator[None]:
     """Give this look to every figure that is drawn and saved within the context."""
-    token = _sheet.set(sheet)
-    try:
-        with rc_context(_LOOK | {"axes.titlesize": sheet.title}), warnings.catch_warnings():
-            # A glyph in a name: for an SVG the viewer's font has it, and a PDF shows a box.
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
-            yield
-    finally:
-        _sheet.reset(token)
-
-
-def grid_of(count: int) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels."""
-    sheet = _sheet.get()
-    columns = min(sheet.panels, count)
-    rows = -(-count // columns)
-    width = max(sheet.least, sheet.width * columns / sheet.panels)
-    figure = Figure(figsize=(width, 0.5 + _PANEL * rows), layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for empty in panels[count:]:
-        empty.set_axis_off()
-    return figure, panels[:count]
-
-
-def one_panel(height: float) -> tuple[Figure, Axes]:
-    """A figure of one panel, as wide as the sheet; its height is in inches."""
-    figure = Figure(figsize=(_sheet.get().width, height), layout="constrained")
-    return figure, figure.subplots()
-
-
-def paired(count: int) -> tuple[Figure, list[tuple[Axes, Axes]]]:
-    """A figure of `count` pairs of panels: one above the other, or side by side if a row cannot hold all pairs."""
-    sheet = _sheet.get()
-    if count <= sheet.panels:
-        width = max(sheet.least, sheet.width * count / sheet.panels)
-        figure = Figure(figsize=(width, 0.4 + 2 * _PANEL), layout="constrained")
-        upper, lower = figure.subplots(2, count, squeeze=False, sharex="col")
-        return figure, list(zip(upper, lower, strict=True))
-    figure = Figure(figsize=(sheet.width, 0.4 + _PANEL * count), layout="constrained")
-    return figure, [(left, right) for left, right in figure.subplots(count, 2)]
+    with rc_context(_LOOK), warnings.catch_warnings():
+        # A glyph in a name: for an SVG the viewer's font has it, and a PDF shows a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
 
 
 def legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
@@ -179,44 +112,10 @@ def legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
         else Line2D([], [], color=look.colour, marker=look.marker, linestyle=look.line, label=printable(title(lane)))
         for lane, look in looks.items()
     ]
-    columns = max(1, min(_sheet.get().lanes, len(handles), int(figure.get_figwidth() / _ENTRY)))
+    columns = max(1, min(len(handles), int(figure.get_figwidth() / _ENTRY)))
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
-
-
-def logarithmic(axes: Axes, way: Literal["x", "y"], values: Sequence[float], show: Callable[[float], str]) -> None:
-    """Set a logarithmic axis that runs from one round number to another, so that even a narrow one has two marks."""
-    # A value is 0 if it took less time than the clock resolves; a logarithmic axis cannot show it.
-    values = [value for value in values if value > 0] or [1.0]
-    ticks = round_marks(values)
-    axis = axes.xaxis if way == "x" else axes.yaxis
-    axis.set_ticks(ticks, labels=[show(tick) for tick in ticks])
-    axis.set_minor_locator(NullLocator())
-    limits = (min(ticks[0], *values) * 0.9, max(ticks[-1], *values) * 1.1)
-    axes.set(**{f"{way}lim": limits})
-
-
-def round_marks(values: Sequence[float]) -> list[float]:
-    """Two to four round numbers that enclose the values (one or more, above 0), as far as so few can."""
-    low, high = min(values), max(values)
-    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    for steps in ((1, 2, 5), (1,)):
-        marks = [step * 10.0**decade for decade in decades for step in steps]
-        ticks = [
-            *[mark for mark in marks if mark <= low][-1:],
-            *[mark for mark in marks if low < mark < high],
-            *[mark for mark in marks if mark >= high and mark > low][:1],
-        ]
-        if len(ticks) <= _MARKS:
-            return ticks
-    return ticks[:: -(-len(ticks) // _MARKS)]
 
 
 def printable(text: str, most: int = 32) -> str:
     """A name without what XML cannot hold, cut to leave room for the figure; tables have it whole."""
     return cut(visible(re.sub(r"\s", " ", text)), most)
-
-
-def thin(values: Sequence[float]) -> NDArray[Any]:
-    """At most `_POINTS` of the values, evenly chosen, the first and the last among them."""
-    places = np.linspace(0, len(values) - 1, min(len(values), _POINTS)).round().astype(int)
-    return np.take(values, places)

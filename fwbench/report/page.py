@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from matplotlib.transforms import Affine2D
 
 from fwbench.report.figures import Drawing
-from fwbench.report.look import INK, PAGE, PAPER, looking
+from fwbench.report.look import INK, PAPER, WIDTH, looking
 from fwbench.report.sections import Section
 from fwbench.report.tables import Column, Table, Value
 from fwbench.text import visible
@@ -83,7 +83,7 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     opening, rest = svg.split(">", 1)
     opening = re.sub(r'\s(width|height|version|xmlns:xlink)="[^"]*"', "", opening)
     # The figure's share of a whole line, so that text has the same size in every figure.
-    style = f'style="--share: {words.figure.get_figwidth() / PAGE.width:.3f}"'
+    style = f'style="--share: {words.figure.get_figwidth() / WIDTH:.3f}"'
     role = f'role="img" aria-labelledby="{prefix}-t {prefix}-d"'
     title, description = (escape(visible(text)) for text in (words.title, words.alternative))
     named = f'<title id="{prefix}-t">{title}</title><desc id="{prefix}-d">{description}</desc>'

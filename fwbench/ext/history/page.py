@@ -23,7 +23,7 @@ from fwbench.record import files
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report.figures import Drawing, save
-from fwbench.report.look import GRID, INK, Style, looking, printable, styles
+from fwbench.report.look import GRID, INK, WIDTH, Style, looking, printable, styles
 from fwbench.report.page import asset, inline, templates
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.tables import lines as for_terminal
@@ -232,7 +232,7 @@ def _draw(history: History, workload: Workload | PlainTest, of: Sequence[Series]
         return None
     with looking():
         height = 0.5 + 1.5 * len(metrics)
-        figure = Figure(figsize=(7.5, height))
+        figure = Figure(figsize=(WIDTH, height))
         panels = figure.subplots(len(metrics), 1, squeeze=False, sharex=True)[:, 0]
         figure.subplots_adjust(0.09, 0.45 / height, 0.98, 1 - 0.3 / height, hspace=0.4)
         for axes, metric in zip(panels, metrics, strict=True):

@@ -56,16 +56,17 @@ def _figures(section: Section, place: Path, prefix: str, tell: Tell) -> list[Pat
     if section.setting is None:
         return []
     try:
-        from fwbench.report import drawings, figures, look
+        from fwbench.ext.studies.figures import draw, panels
+        from fwbench.report import figures
     except ImportError as error:
         print(f"no figures for LaTeX: they need what is not installed ({error.name}): pip install 'fwbench[report]'")
         return []
     tell(f"drawing the figures of {section.heading} for LaTeX")
-    narrow = drawings.draw(section.setting.cases, section.baseline, look.COLUMN)
+    narrow = draw(section.setting.cases, section.baseline, panels.COLUMN)
     paths = []
     for drawn, ending in ((section.drawings, ""), (narrow, "-column")):
         for drawing in drawn:
-            if drawing.figure.get_figheight() > look.TALLEST:
+            if drawing.figure.get_figheight() > panels.TALLEST:
                 continue
             name = f"{drawing.key}{ending}"
             paths.append(figures.save(drawing, section.folder / "figures" / f"{name}.pdf"))

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.recorded import measured, saved
 from tests.unit.report import parsing
 from tests.unit.report.conftest import NAMES
+from tests.unit.shared import needs
 
 # A bell is not seen.
 SHOWN = tuple(name.replace("\x07", "\N{REPLACEMENT CHARACTER}") for name in NAMES)
@@ -39,7 +40,7 @@ def test_markdown_keeps_its_cells(hostile):
 def test_a_name_that_reads_like_a_figures_markup_is_a_name_there(report, name):
     out = report(saved(measured("torch", name), measured("jax", name)), formats="html")
     figures = (out / "report.html").read_text().partition("<figure")[2].partition("<footer")[0]
-    assert f">{html.escape(name, quote=False)}, batch 1</text>" in figures
+    assert f">{html.escape(name, quote=False)} b1</text>" in figures
     assert "fill: #333333" not in figures
 
 
@@ -50,6 +51,7 @@ def test_csv_reads_back_and_starts_no_formula(hostile):
         assert not [cell for row in found.rows for cell in row if cell.startswith(("=", "@", "+"))]
 
 
+@needs("studies")
 def test_figures_are_well_formed_and_show_the_names(hostile):
     svg = ElementTree.parse(hostile / "figures" / "throughput-bars.svg")
     shown = "".join(svg.getroot().itertext())

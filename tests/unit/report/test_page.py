@@ -286,8 +286,10 @@ def test_it_works_for_a_keyboard_and_a_screen_reader(golden, visit):
     assert table.count() == 1
     assert table.get_by_role("columnheader", name="first", exact=True).get_by_role("button").count() == 1
     assert table.get_by_role("rowheader", name="resnet50").count() == 2
-    picture = page.get_by_role("img", name="Throughput against batch size")
-    assert "one line a lane" in page.locator(f"#{picture.get_attribute('aria-labelledby').split()[1]}").text_content()
+    picture = page.get_by_role("img", name="Every lane against PyTorch (eager)")
+    assert (
+        "A line for each of" in page.locator(f"#{picture.get_attribute('aria-labelledby').split()[1]}").text_content()
+    )
     for region in page.get_by_role("region").all():
         assert region.get_attribute("tabindex") == "0"
     assert page.locator("table:not(:has(caption)), thead th:not([scope=col]), tbody th:not([scope=row])").count() == 0

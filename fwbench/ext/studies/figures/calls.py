@@ -9,12 +9,22 @@ from matplotlib.ticker import FuncFormatter
 
 from fwbench import units
 from fwbench.compare.cases import Case, grouped, over_seeds, title
+from fwbench.ext.studies.figures.panels import (
+    DISTURBED,
+    Looks,
+    Panels,
+    group,
+    logarithmic,
+    one_panel,
+    round_marks,
+    thin,
+)
 from fwbench.machine.disturbances import disturbances
 from fwbench.record.quantiles import quantile
 from fwbench.report import calls
 from fwbench.report.columns import show
-from fwbench.report.figures import DISTURBED, Drawing, Looks, Panels, group
-from fwbench.report.look import GRID, legend, logarithmic, one_panel, printable, round_marks, styles, thin
+from fwbench.report.figures import Drawing
+from fwbench.report.look import GRID, legend, printable, styles
 
 # The most points that get labels; more labels would cover each other.
 _LABELS = 24

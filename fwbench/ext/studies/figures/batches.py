@@ -12,11 +12,11 @@ from fwbench import units
 from fwbench.compare.cases import Case, grouped, over_seeds
 from fwbench.compare.parity import apart
 from fwbench.compare.weighing import weigh
+from fwbench.ext.studies.figures.panels import DISTURBED, Looks, Panels, group, is_default, logarithmic
 from fwbench.machine.disturbances import disturbances
 from fwbench.report.answers import answers
 from fwbench.report.columns import show
-from fwbench.report.figures import DISTURBED, Looks, Panels, group, is_default
-from fwbench.report.look import INK, PAPER, logarithmic
+from fwbench.report.look import INK, PAPER
 
 
 def _process_values(case: Case, quantity: str) -> list[float]:

@@ -5,15 +5,14 @@ import dataclasses
 import pytest
 
 from fwbench.compare.cases import cases
-from fwbench.report import drawings, look
+from fwbench.ext.studies.figures import draw, panels
 from tests.unit.recorded import fitted, measured, metric, saved
-from tests.unit.report import parsing
 
 TORCH, JAX = "#D55E00", "#0072B2"
 
 
-def drawn(*measurements, sheet=look.PAGE):
-    return {drawing.key: drawing for drawing in drawings.draw(cases(measurements), None, sheet)}
+def drawn(*measurements, sheet=panels.PAGE):
+    return {drawing.key: drawing for drawing in draw(cases(measurements), None, sheet)}
 
 
 def trained(lane, batch, seed=0, variant="", **values):
@@ -136,10 +135,10 @@ def test_a_column_is_as_wide_as_one_and_has_what_the_page_has():
     ]
     calls = [measured(lane, f"model{n}", batch_size=b) for lane in ("torch", "jax") for n in range(4) for b in (1, 8)]
     page, column = (
-        {drawing.key: drawing.figure for drawing in drawings.draw(cases([*runs, *calls]), "torch", sheet)}
-        for sheet in (look.PAGE, look.COLUMN)
+        {drawing.key: drawing.figure for drawing in draw(cases([*runs, *calls]), "torch", sheet)}
+        for sheet in (panels.PAGE, panels.COLUMN)
     )
-    assert column.keys() == {key for key in page if not key.startswith(("latency", "ratios"))}
+    assert column.keys() == {key for key in page if not key.startswith("latency")}
     for key, figure in column.items():
         assert figure.get_figwidth() == 3.4
         assert sum(axes.axison for axes in figure.axes) == sum(axes.axison for axes in page[key].axes)
@@ -149,7 +148,7 @@ def test_a_column_is_as_wide_as_one_and_has_what_the_page_has():
 def test_panels_beside_each_other_in_a_column_all_say_what_they_are():
     """Three batch sizes do not fit into two columns of panels, so that each has a row of its own."""
     runs = [trained("torch", batch) for batch in (16, 32, 64)]
-    (drawing,) = [one for one in drawings.draw(cases(runs), "torch", look.COLUMN) if one.key == "training-curves-1"]
+    (drawing,) = [one for one in draw(cases(runs), "torch", panels.COLUMN) if one.key == "training-curves-1"]
     axes = drawing.figure.axes
     assert [panel.get_title() for panel in axes] == ["batch 16", "", "batch 32", "", "batch 64", ""]
     assert [panel.get_ylabel() for panel in axes] == ["training loss", "validation top-1"] * 3
@@ -158,12 +157,11 @@ def test_panels_beside_each_other_in_a_column_all_say_what_they_are():
 
 
 def test_the_sheet_is_the_pages_again_afterwards():
-    with pytest.raises(ZeroDivisionError), look.looking(look.COLUMN):
+    with pytest.raises(ZeroDivisionError), panels.on(panels.COLUMN):
         raise ZeroDivisionError
-    assert look.grid_of(3)[0].get_figwidth() == 7.5
+    assert panels.grid_of(3)[0].get_figwidth() == 7.5
 
 
-@parsing.needs_latex
 @pytest.mark.parametrize(("models", "fits"), [(16, False), (8, True)])
 def test_a_figure_that_is_taller_than_a_page_is_left_out_of_a_paper(report, models, fits):
     """Of 16 models six rows of panels are on the page, and eight in a column."""

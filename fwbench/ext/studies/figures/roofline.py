@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 
 from fwbench import units
 from fwbench.compare.cases import Case
+from fwbench.ext.studies.figures.panels import DISTURBED, Looks, Panels, logarithmic
 from fwbench.machine.disturbances import disturbances
-from fwbench.report.figures import DISTURBED, Drawing, Looks, Panels
+from fwbench.report.figures import Drawing
 from fwbench.report.limits import Limited, limited
-from fwbench.report.look import INK, PAPER, logarithmic, printable
+from fwbench.report.look import INK, PAPER, printable
 
 _MODES = {"inference": "b", "train_step": "t"}
 # Offsets in points from a mark to the middle of its label, the first choice first; and the least distance between two

@@ -9,9 +9,10 @@ from matplotlib.ticker import MaxNLocator
 
 from fwbench import units
 from fwbench.compare.cases import Case, grouped, over_seeds
+from fwbench.ext.studies.figures.panels import is_default, logarithmic, one_panel, paired, thin
 from fwbench.record.measurement import Measurement
-from fwbench.report.figures import Drawing, is_default
-from fwbench.report.look import Style, legend, logarithmic, one_panel, paired, printable, styles, thin
+from fwbench.report.figures import Drawing
+from fwbench.report.look import Style, legend, printable, styles
 
 _EPOCHS = ("first_epoch_time", "epoch_time")
 
