@@ -23,7 +23,11 @@ class Extension:
     Attributes:
         commands: commands of `fwbench`, by name: a line for its help, and a module. The module's `add(parser)` declares
             the options and sets `run`, a function from the parsed arguments to an exit code.
-        tables: a function from a report's cases to tables (`fwbench.report.tables.Table`); empty: there is none.
+        tables: a function from a setting of a report (`fwbench.compare.cases.Setting`) to tables
+            (`fwbench.report.tables.Table`); empty: there is none.
+        ending: a function from a run's measurements and its study's name, or None, to tables that the terminal shows
+            when it ends; empty: there is none.
+        notes: a function from measurements that have numbers to sentences for readers of these; empty: there is none.
         figures: a function from a report's cases and the baseline lane, None if there is none, to figures
             (`fwbench.report.figures.Drawing`); empty: there is none. It needs Matplotlib.
         formats: formats of `fwbench report`, by name: a function that writes the files and returns their paths
@@ -62,6 +66,8 @@ class Extension:
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     tables: str = ""
+    ending: str = ""
+    notes: str = ""
     figures: str = ""
     formats: Mapping[str, str] = field(default_factory=dict)
     lanes: str = ""
@@ -93,6 +99,12 @@ def extensions() -> tuple[Extension, ...]:
     """All extensions in `fwbench/ext`, sorted by name."""
     names = sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]) if module.ispkg)
     return tuple(import_module(f"fwbench.ext.{name}").EXTENSION for name in names)
+
+
+def added(kind: Literal["tables", "ending", "notes", "figures"], *given: Any) -> list[Any]:
+    """What the functions of this kind, of all extensions, make of these arguments."""
+    paths = filter(None, (getattr(extension, kind) for extension in extensions()))
+    return [each for path in paths for each in resolve(path)(*given)]
 
 
 def addition(kind: Kind) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 from fwbench import units
 from fwbench.compare.cases import Case, Setting, grouped, measured, reasons
 from fwbench.compare.parity import WORDS, doubts, tally
-from fwbench.extensions import extensions, resolve
+from fwbench.extensions import added
 from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import MODES
-from fwbench.report import answers, calls, fits, limits, precisions, ratios, scaling, summary
+from fwbench.report import answers, calls, limits, precisions, ratios, scaling, summary
 from fwbench.report.tables import Column, Table, tabulate
 
 
@@ -33,15 +33,10 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
         calls.table("training-steps", "Training steps", of_mode["train_step"], baseline),
         precisions.table(precisions.prices(cases)),
         calls.table("other-modes", "Modes that this fwbench does not know", unknown, baseline),
-        fits.final_epochs(of_mode["fit"]),
-        fits.all_epochs(of_mode["fit"]),
-        fits.epoch_times(of_mode["fit"]),
-        fits.training_times(of_mode["fit"]),
-        limits.table(setting.cases, setting.machine),
-        limits.machines(setting.measurements),
+        limits.table(setting.measurements),
         calls.break_even([*of_mode["inference"], *of_mode["train_step"]], baseline),
         scaling.table(scaling.scaled(cases)),
-        *(table for added in extensions() if added.tables for table in resolve(added.tables)(cases)),
+        *added("tables", setting),
         calls.table("harness", "The harness's own overhead", [case for case in cases if case.internal], None),
         failures(setting),
         parity(setting),

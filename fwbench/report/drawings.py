@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fwbench.compare.cases import Case
-from fwbench.extensions import extensions, resolve
+from fwbench.extensions import added
 from fwbench.report import forest
 from fwbench.report.figures import Drawing
 from fwbench.report.look import looking
@@ -14,5 +14,4 @@ def draw(cases: Sequence[Case], baseline: str | None) -> list[Drawing]:
     """The forest plot, unless there is no baseline lane, and every figure of the extensions."""
     with looking():
         plot = forest.draw(ratios(cases, baseline), baseline) if baseline else None
-    added = (resolve(extension.figures)(cases, baseline) for extension in extensions() if extension.figures)
-    return [*([plot] if plot else []), *(drawing for drawings in added for drawing in drawings)]
+    return [*([plot] if plot else []), *added("figures", cases, baseline)]

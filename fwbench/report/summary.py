@@ -7,19 +7,17 @@ from fwbench import units
 from fwbench.compare.agreement import idle, wrong
 from fwbench.compare.cases import baseline, cases, grouped, reasons, title
 from fwbench.compare.parity import doubts
+from fwbench.extensions import added
 from fwbench.machine.disturbances import CAUSES, LOAD, capped, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
-from fwbench.report import calls, fits, precisions, ratios, scaling
+from fwbench.report import calls, precisions, ratios, scaling
 from fwbench.report.answers import answers, in_short
-from fwbench.report.limits import above, matrix_products
+from fwbench.report.limits import matrix_products
 from fwbench.report.tables import Table
 from fwbench.report.tables import lines as for_terminal
 from fwbench.text import line, shortened
-
-# Studies whose table of fits is another one than that of epochs.
-_OF_STUDIES = {"simple-cnn": fits.training_times}
 
 _NAMED = 1  # benchmarks in a note, whose end is cut
 # A power limit that holds the clocks down for at most this share of a pass is not worth a note.
@@ -53,10 +51,9 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
     return _lines(calls.table("calls", "", call_cases, baseline(call_cases)))
 
 
-def epochs(measurements: Sequence[Measurement], study: str | None = None) -> list[str]:
-    """The lines of the table of fits; a study that has a table of its own gets that one."""
-    of_fits = _OF_STUDIES.get(study or "", fits.epoch_times)
-    return _lines(of_fits(cases(m for m in measurements if m.workload.mode == "fit")))
+def of_extensions(measurements: Sequence[Measurement], study: str | None = None) -> list[list[str]]:
+    """The lines of each table that extensions add to a run of this study, or of none."""
+    return [_lines(table) for table in added("ending", measurements, study)]
 
 
 def devices(measurements: Sequence[Measurement]) -> list[str]:
@@ -117,7 +114,8 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
     """Cautions on numbers that may mislead: crashes, halved batches, unusual paths, disturbances, recompilation."""
     return [
         *_replaced(measured),
-        *_far_from_the_machine(measured),
+        *added("notes", measured),
+        *_of_products(measured),
         *(f"{m.workload.id}: {said}" for m in measured for said in _of_outputs(m)),
         *_of_settings(measured),
         *_left_out(measured),
@@ -146,9 +144,8 @@ def _replaced(measured: Sequence[Measurement]) -> Iterator[str]:
         )
 
 
-def _far_from_the_machine(measured: Sequence[Measurement]) -> Iterator[str]:
-    """Notes on rows faster than the machine's ceilings, and on matrix products far slower than the best lane's."""
-    yield from above(cases(measured))
+def _of_products(measured: Sequence[Measurement]) -> Iterator[str]:
+    """Notes on matrix products far slower than the best lane's."""
     for precision, (rates, slow) in matrix_products(measured).items():
         if slow:
             yield (

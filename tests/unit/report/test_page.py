@@ -7,6 +7,7 @@ import pytest
 
 from tests.unit.recorded import failed, measured, saved
 from tests.unit.report.conftest import NAMES
+from tests.unit.shared import needs
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the `dev` extra has it)")
@@ -165,6 +166,7 @@ def test_light_and_dark_are_different_and_readable(golden, visit):
     assert len(grounds) == 2
 
 
+@needs("studies")
 def test_published_numbers_look_unlike_ones_own(report, visit):
     out = report(saved(measured("jax", "resnet50", batch_size=8, device="gpu")), formats="html")
     cells = visit(out).locator("#published-paper_inference_h100-1-t tbody tr").first.locator("td.n")

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from fwbench import units
 from fwbench.compare.cases import Case
 from fwbench.ext.studies.figures.panels import DISTURBED, Looks, Panels, logarithmic
+from fwbench.ext.studies.limited import Limited, limited
 from fwbench.machine.disturbances import disturbances
 from fwbench.report.figures import Drawing
-from fwbench.report.limits import Limited, limited
 from fwbench.report.look import INK, PAPER, printable
 
 _MODES = {"inference": "b", "train_step": "t"}
