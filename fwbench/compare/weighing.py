@@ -4,10 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean, median
 from typing import NamedTuple
 
-from fwbench.compare.cases import Case, Comparison, grouped, throughputs
+from fwbench.compare.cases import Case, OfCase, grouped, throughputs
+from fwbench.compare.parity import apart, evidence
 from fwbench.compare.ratios import (
     EQUAL,
     FEWEST_ROUNDS,
@@ -98,33 +100,44 @@ class Weighed:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Two lanes of a workload, one against the other.
+class Judged(OfCase):
+    """A case against another one of its workload; both have a throughput.
 
     Attributes:
-        weighed: the first lane's throughput over the second's; None if the two must not be compared.
-        evidence: the word for the evidence that both compute the same, or for the reason why they must not be compared
-            (`fwbench.compare.parity.apart`).
+        beside: the other case.
+        weighed: its throughput over the other's; None if the two must not be compared.
+        why: the reason why they must not be (`fwbench.compare.parity.apart`); empty if they may.
     """
 
-    comparison: Comparison
+    beside: Case
     weighed: Weighed | None
-    evidence: str
+    why: str
 
     @property
     def workload(self) -> Workload:
-        """The workload that the two lanes have in common."""
-        return self.comparison.workload
+        """The workload that the two have in common."""
+        return self.case.workload.of_all
+
+    @cached_property
+    def evidence(self) -> str:
+        """The word for the evidence that both compute the same, or the reason why they must not be compared."""
+        return self.why or evidence(self.case, self.beside).word
 
     @property
     def confidence(self) -> str:
         """The confidence in the ratio, or why there is no ratio."""
-        return self.weighed.confidence if self.weighed else self.evidence
+        return self.weighed.confidence if self.weighed else self.why
 
     @property
     def shown(self) -> float | str:
         """The ratio for readers, or why there is no ratio."""
-        return self.weighed.shown if self.weighed else self.evidence
+        return self.weighed.shown if self.weighed else self.why
+
+
+def judge(case: Case, beside: Case, *, threads: bool = True) -> Judged:
+    """Judge a case against another one; of both the numbers of threads and CPUs must be equal if `threads`."""
+    why = apart(case, beside, threads=threads)
+    return Judged(case, beside, None if why else weigh(case, beside), why)
 
 
 def weigh(first: Case, second: Case) -> Weighed:
@@ -196,34 +209,34 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
     reason = f"{len(rounds)} rounds of turns: {times(interval.low)} to {times(interval.high)} at {LEVEL:.0%}"
     if confidence == "equal":
         reason += f", equal within {EQUAL:.0%}"
-    apart = _apart(first, second, metric, dict(zip(rounds, alike(list(rounds.values()), expected), strict=True)))
-    reason += f"; {apart}" if apart else ""
+    left_out = _left_out(first, second, metric, dict(zip(rounds, alike(list(rounds.values()), expected), strict=True)))
+    reason += f"; {left_out}" if left_out else ""
     ratios = tuple(map(math.exp, rounds.values()))
     basis = f"after {len(rounds)} rounds"
-    return Weighed(math.exp(mean), confidence, reason, ratios, basis, interval, interval, "", apart)
+    return Weighed(math.exp(mean), confidence, reason, ratios, basis, interval, interval, "", left_out)
 
 
 # A round, identified by its run and the time when it began.
 _Round = tuple[int, float]
 
 
-def _apart(first: Case, second: Case, metric: str, counts: Mapping[_Round, bool]) -> str:
+def _left_out(first: Case, second: Case, metric: str, counts: Mapping[_Round, bool]) -> str:
     """A clause on the rounds that do not count: the lane that was farther from its other rounds, and how far."""
-    left_out = [round_ for round_, counted in counts.items() if not counted]
-    if not left_out:
+    outliers = [round_ for round_, counted in counts.items() if not counted]
+    if not outliers:
         return ""
     usual = [round_ for round_, counted in counts.items() if counted]
     longer = {}
     for case in (first, second):
         turns = _turns(case, metric)
-        each = [round_difference(turns[one], turns[other]) for one in usual for other in left_out]
+        each = [round_difference(turns[one], turns[other]) for one in usual for other in outliers]
         longer[case.workload.lane] = median(each)
     lane = max(longer, key=lambda lane: abs(longer[lane]))
-    do, them = ("does", "it") if len(left_out) == 1 else ("do", "them")
+    do, them = ("does", "it") if len(outliers) == 1 else ("do", "them")
     amount = "much" if metric == "memory" else "long"
     factor = math.exp(longer[lane])
-    apart = f"{len(left_out)} of {len(counts)} rounds {do} not count"
-    return f"{apart}: in {them} {lane} took {factor:.2f} times as {amount} as in the others"
+    count = f"{len(outliers)} of {len(counts)} rounds {do} not count"
+    return f"{count}: in {them} {lane} took {factor:.2f} times as {amount} as in the others"
 
 
 def _turns(case: Case, metric: str) -> dict[_Round, Sequence[float]]:

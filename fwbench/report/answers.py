@@ -12,7 +12,7 @@ from functools import partial
 
 from fwbench import units
 from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words, short, title
-from fwbench.compare.parity import WORDS, apart, comparable_lanes, evidence
+from fwbench.compare.parity import WORDS, apart, comparable_lanes
 from fwbench.compare.ratios import EQUAL
 from fwbench.compare.weighing import BY_CHANCE, Interval, Judged, Weighed, weigh, weigh_turns
 from fwbench.machine.disturbances import lengthening
@@ -48,58 +48,67 @@ QUESTIONS = (
 
 @dataclass(frozen=True)
 class Answer(Judged):
-    """The answer for one workload.
+    """The answer for one workload: the fastest lane by throughput, `case`, against its nearest rival, `beside`.
 
     Attributes:
-        fastest, second: the fastest lane by throughput, and its nearest rival.
+        lanes: all lanes that have numbers for the workload.
         reason: what the confidence rests on, and which lanes are left out.
         least: by a question's name, the lane that surely has the least, and the next lane's multiple of its value.
         shared: the lanes that may be the fastest, the two best first; empty if only one may.
         ahead: the confidence that lanes outside `shared` are slower; empty if no lane is outside or `shared` is empty.
-        price: the fastest lane's error against float64 over the second's, if the weights of one are quantised.
     """
 
-    fastest: str
-    second: str
+    lanes: tuple[str, ...]
     reason: str
     least: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     ahead: str = ""
-    price: float | None = None
+
+    @property
+    def fastest(self) -> str:
+        """The fastest lane."""
+        return self.case.workload.lane
+
+    @property
+    def second(self) -> str:
+        """Its nearest rival."""
+        return self.beside.workload.lane
+
+    @property
+    def price(self) -> float | None:
+        """The fastest lane's error against float64 over the second's, if the weights of one are quantised."""
+        price = Price(self.case, self.beside, self.weighed)
+        return price.more(self.case.error) if self.evidence == "quantised" else None
 
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
     """An answer for each workload with throughputs of at least two lanes, over the comparable lanes."""
     rows = []
     for comparison in comparisons(cases):
-        speeds = {lane: speed for lane, case in comparison.lanes.items() if (speed := case.value("throughput"))}
+        lanes, of = tuple(comparison.lanes), comparison.lanes
+        speeds = {lane: speed for lane, case in of.items() if (speed := case.value("throughput"))}
         if len(speeds) < 2:
             continue
         comparable = comparable_lanes(comparison, list(speeds))
         left_out = [lane for lane in speeds if lane not in comparable]
         if len(comparable) < 2:
-            fastest, second = sorted(speeds, key=lambda lane: -speeds[lane])[:2]
-            why = apart(comparison.lanes[fastest], comparison.lanes[second])
-            rows.append(Answer(comparison, None, why, fastest, second, "no comparison"))
+            first, second = (of[lane] for lane in sorted(speeds, key=lambda lane: -speeds[lane])[:2])
+            rows.append(Answer(first, second, None, apart(first, second), lanes, "no comparison"))
             continue
-        fastest, second, rivals = _first_two(comparison, comparable)
-        weighed = rivals[second]
-        reason = weighed.reason
-        marked = [title(lane) for lane in comparable if any(comparison.lanes[lane].fallbacks)]
+        fastest, rival, rivals = _first_two(comparison, comparable)
+        reason = rivals[rival].reason
+        marked = [title(lane) for lane in comparable if any(of[lane].fallbacks)]
         if marked:
             reason = f"{reason}; {' and '.join(marked)} with fallback flags, as it crashed without"
         if left_out:
-            without = comparison.lanes[left_out[0]]
-            why = next(filter(None, (apart(without, comparison.lanes[lane]) for lane in (fastest, *comparable))), "")
+            without = of[left_out[0]]
+            why = next(filter(None, (apart(without, of[lane]) for lane in (fastest, *comparable))), "")
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
         least = {each.name: best for each in QUESTIONS if (best := _least(comparison, comparable, each))}
-        shared, ahead = _shared(fastest, second, rivals)
+        shared, ahead = _shared(fastest, rival, rivals)
         if ahead:
             reason = f"{reason}; every other lane is {'likely ' if ahead == 'likely' else ''}slower"
-        first, beside = comparison.lanes[fastest], comparison.lanes[second]
-        shown = evidence(first, beside).word
-        price = Price(first, beside, weighed).more(first.error) if shown == "quantised" else None
-        rows.append(Answer(comparison, weighed, shown, fastest, second, reason, least, shared, ahead, price))
+        rows.append(Answer(of[fastest], of[rival], rivals[rival], "", lanes, reason, least, shared, ahead))
     return rows
 
 
@@ -149,7 +158,7 @@ def verdict_on(given: Sequence[Answer]) -> str:
     none, it is the least and the greatest ratio, each with its workload.
     """
     answer = given[0]
-    lanes = [short(lane, answer.comparison.lanes) for lane in answer.shared or (answer.fastest, answer.second)]
+    lanes = [short(lane, answer.lanes) for lane in answer.shared or (answer.fastest, answer.second)]
     names = listed(lanes)
     if not answer.weighed:
         return f"{names} cannot be compared: {answer.confidence}"
@@ -198,7 +207,7 @@ def _factor(given: Sequence[Answer]) -> str:
 def least(question: Question, answered: Iterable[Answer]) -> dict[str, list[Answer]]:
     """The answers that say which lane has the least of a quantity, by that lane's short name."""
     known = (answer for answer in answered if question.name in answer.least)
-    return grouped(known, lambda answer: short(answer.least[question.name][0], answer.comparison.lanes))
+    return grouped(known, lambda answer: short(answer.least[question.name][0], answer.lanes))
 
 
 def _best(question: Question, mode: str, answered: Sequence[Answer]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from fwbench import units
 from fwbench.compare.cases import FALLBACK_MARK, Case, Comparison, OfCase, comparisons, grouped, reasons, title
-from fwbench.compare.parity import WORDS, apart, evidence
-from fwbench.compare.weighing import Weighed, weigh
+from fwbench.compare.parity import WORDS
+from fwbench.compare.weighing import Judged, Weighed, judge
 from fwbench.report.columns import axis_columns, metric_column, workload_columns
 from fwbench.report.ratios import ratios
 from fwbench.report.tables import Column, Table, tabulate
@@ -22,9 +22,8 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
         return baselines.get(case.workload.of_all)
 
     def shown(case: Case) -> str:
-        other = beside(case)
-        compared = other is not case and isinstance(_speed_up(case, other), float)
-        return evidence(case, other).word if other and compared else ""
+        judged = _against(case, beside(case))
+        return judged.evidence if judged and judged.weighed else ""
 
     return (
         *workload_columns(cases),
@@ -157,10 +156,9 @@ def break_evens(cases: Sequence[Case], baseline: str | None) -> list[BreakEven]:
     """Every compiled lane that may be compared with the baseline lane, in inference or training steps."""
     pairs = []
     for ratio in ratios(cases, baseline):
-        beside = ratio.comparison.lanes[baseline or ""]
-        compiling = _compiling(ratio.case, beside)
+        compiling = _compiling(ratio.case, ratio.beside)
         if ratio.weighed and compiling is not None:
-            call = beside.workload.samples / (beside.value("throughput") or math.inf)
+            call = ratio.beside.workload.samples / (ratio.beside.value("throughput") or math.inf)
             pairs.append(BreakEven(ratio.case, compiling, call, ratio.weighed))
     return pairs
 
@@ -202,13 +200,19 @@ def break_even(cases: Sequence[Case], baseline: str | None) -> Table:
     )
 
 
+def _against(case: Case, baseline: Case | None) -> Judged | None:
+    """A case against the baseline's; None for the baseline itself, and if one of the two has no throughput."""
+    if baseline is None or case is baseline or not case.value("throughput") or not baseline.value("throughput"):
+        return None
+    return judge(case, baseline)
+
+
 def _speed_up(case: Case, baseline: Case | None) -> float | str | None:
     """Throughput over the baseline's, or why the two may not be compared; None if one of them has none."""
-    if baseline is None or not case.value("throughput") or not baseline.value("throughput"):
-        return None
     if case is baseline:
-        return 1.0
-    return apart(case, baseline) or weigh(case, baseline).shown
+        return 1.0 if case.value("throughput") else None
+    judged = _against(case, baseline)
+    return judged.shown if judged else None
 
 
 def _missing(cases: Sequence[Case]) -> list[str]:

@@ -10,10 +10,9 @@ from matplotlib.ticker import NullLocator
 from fwbench import units
 from fwbench.compare.cases import grouped, in_words, short, title
 from fwbench.compare.ratios import EQUAL
-from fwbench.compare.weighing import BY_CHANCE, CLEAR
+from fwbench.compare.weighing import BY_CHANCE, CLEAR, Judged
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, PAPER, Style, legend, printable, styles
-from fwbench.report.ratios import Ratio
 
 # Inches. A plot as narrow as this fits a phone with readable letters. Names and numbers stand above the lines, so that
 # the lines have the full width.
@@ -37,7 +36,7 @@ _DISTURBED = (0, (4, 2))
 _DOTS = 60
 
 
-def draw(ratios: Sequence[Ratio], baseline: str) -> Drawing | None:
+def draw(ratios: Sequence[Judged], baseline: str) -> Drawing | None:
     """Draw the plot; None if there is no ratio."""
     if not any(ratio.weighed for ratio in ratios):
         return None
@@ -77,7 +76,7 @@ def draw(ratios: Sequence[Ratio], baseline: str) -> Drawing | None:
     )
 
 
-def _words(ratio: Ratio) -> str:
+def _words(ratio: Judged) -> str:
     workload, rests = ratio.workload, f"; {ratio.weighed.reason}" if ratio.weighed else ""
     named = f"{workload.subject}, {in_words(workload.mode)}, batch {workload.batch_size}, {ratio.case.lane}"
     return f"{named}: {ratio.confidence}{rests}"
@@ -90,7 +89,7 @@ def _write(axes: Axes, place: float, side: float, text: str, weight: str = "norm
     axes.text(side, place - _ABOVE, text, transform=axis, ha=end, va="center", fontsize=7, fontweight=weight, bbox=box)
 
 
-def _lines(ratios: Sequence[Ratio]) -> Iterator[tuple[str, Ratio | None]]:
+def _lines(ratios: Sequence[Judged]) -> Iterator[tuple[str, Judged | None]]:
     """Yield each mode's heading without a ratio, then its ratios; only a workload's first ratio has a label."""
     for mode, of_mode in grouped(ratios, lambda ratio: ratio.workload.mode).items():
         yield printable(in_words(mode)), None
@@ -104,7 +103,7 @@ def _lines(ratios: Sequence[Ratio]) -> Iterator[tuple[str, Ratio | None]]:
             named = workload
 
 
-def _scale(axes: Axes, ratios: Sequence[Ratio], rows: int) -> None:
+def _scale(axes: Axes, ratios: Sequence[Judged], rows: int) -> None:
     values = [1.0]
     for weighed in filter(None, (ratio.weighed for ratio in ratios)):
         reach = (weighed.reach.low, weighed.reach.high)
@@ -122,7 +121,7 @@ def _scale(axes: Axes, ratios: Sequence[Ratio], rows: int) -> None:
     axes.grid(visible=False, axis="y")
 
 
-def _row(axes: Axes, place: int, ratio: Ratio, look: Style) -> None:
+def _row(axes: Axes, place: int, ratio: Judged, look: Style) -> None:
     weighed = ratio.weighed
     if weighed is None:
         _write(axes, place, 1.0, ratio.evidence)

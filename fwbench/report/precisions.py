@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare.cases import Case, OfCase, comparisons, reasons
-from fwbench.compare.parity import apart
-from fwbench.compare.weighing import Weighed, weigh
+from fwbench.compare.weighing import Weighed, judge
 from fwbench.record.metrics import ERRORS
 from fwbench.record.workload import LOWER
 from fwbench.report.columns import workload_columns
@@ -51,7 +50,7 @@ def prices(cases: Iterable[Case]) -> list[Price]:
         in_fp32 = by_workload.get(dataclasses.replace(workload, precision="fp32"), {})
         for case, beside in ((each, other) for each in lanes.values() for other in _beside(each, in_fp32)):
             both = beside is not None and case.value("throughput") and beside.value("throughput")
-            weighed = weigh(case, beside) if beside and both and not apart(case, beside) else None
+            weighed = judge(case, beside).weighed if beside and both else None
             rows.append(Price(case, beside, weighed))
     return rows
 

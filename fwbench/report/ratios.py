@@ -1,40 +1,28 @@
 """Every lane against the baseline: one ratio of throughputs for each workload and lane."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fwbench import units
 from fwbench.compare.cases import Case, comparisons, grouped, in_words, title
-from fwbench.compare.parity import WORDS, apart, evidence
+from fwbench.compare.parity import WORDS
 from fwbench.compare.ratios import FEWEST_ROUNDS, LEVEL, NEAR
-from fwbench.compare.weighing import BY_CHANCE, Judged, Weighed, weigh
+from fwbench.compare.weighing import BY_CHANCE, Judged, Weighed, judge
 from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
 
-@dataclass(frozen=True)
-class Ratio(Judged):
-    """A lane, `case`, against the baseline."""
-
-    case: Case
-
-
-def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
-    """The ratio of each lane and workload for which the baseline has a throughput, too."""
-    rows = []
-    for comparison in comparisons(cases):
-        beside = comparison.lanes.get(baseline or "")
-        if beside is None or not beside.value("throughput"):
-            continue
-        for lane, case in comparison.lanes.items():
-            if lane != baseline and case.value("throughput"):
-                why = apart(case, beside)
-                weighed = None if why else weigh(case, beside)
-                rows.append(Ratio(comparison, weighed, why or evidence(case, beside).word, case))
-    return rows
+def ratios(cases: Sequence[Case], baseline: str | None) -> list[Judged]:
+    """Each lane against the baseline, for each workload for which both have a throughput."""
+    return [
+        judge(case, beside)
+        for comparison in comparisons(cases)
+        if (beside := comparison.lanes.get(baseline or "")) and beside.value("throughput")
+        for case in comparison.lanes.values()
+        if case is not beside and case.value("throughput")
+    ]
 
 
-def sentences(rows: Sequence[Ratio], baseline: str) -> list[str]:
+def sentences(rows: Sequence[Judged], baseline: str) -> list[str]:
     """A sentence for each mode on all lanes against the baseline; none if only one lane stands beside it."""
     if len({ratio.case.workload.lane for ratio in rows}) < 2:
         return []
@@ -46,7 +34,7 @@ def sentences(rows: Sequence[Ratio], baseline: str) -> list[str]:
     return sentences
 
 
-def _tally(rows: Sequence[Ratio]) -> str:
+def _tally(rows: Sequence[Judged]) -> str:
     known = [ratio.weighed for ratio in rows if ratio.weighed]
     decided = [weighed for weighed in known if weighed.confidence in ("clear", "likely")]
     higher = sum(weighed.ratio > 1 for weighed in decided)
@@ -62,10 +50,10 @@ def _tally(rows: Sequence[Ratio]) -> str:
     return ", ".join(f"{word} in {count} of {len(rows)}" for word, count in counts.items() if count)
 
 
-def table(rows: Sequence[Ratio], baseline: str) -> Table:
+def table(rows: Sequence[Judged], baseline: str) -> Table:
     """The table of ratios: one row a workload and lane."""
 
-    def number(name: str, of: Callable[[Weighed], float | None], show: Callable[[float], str]) -> Column[Ratio]:
+    def number(name: str, of: Callable[[Weighed], float | None], show: Callable[[float], str]) -> Column[Judged]:
         return Column(name, lambda ratio: of(ratio.weighed) if ratio.weighed else None, "1", show)
 
     return tabulate(

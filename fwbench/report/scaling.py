@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from fwbench import units
 from fwbench.compare.cases import Case, OfCase, measured, over_seeds
-from fwbench.compare.parity import apart
-from fwbench.compare.weighing import Interval, Weighed, weigh
+from fwbench.compare.weighing import Interval, Weighed, judge
 from fwbench.report.columns import unit, workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -58,8 +57,8 @@ def scaled(cases: Sequence[Case]) -> list[Scaled]:
             rows.append(Scaled(case, "", None, why))
         for kind, row in beside.items():
             # Threads are not compared, as each of several processes has a part of them.
-            why = apart(case, row, threads=False)
-            rows.append(Scaled(case, kind, None if why else weigh(case, row), why))
+            judged = judge(case, row, threads=False)
+            rows.append(Scaled(case, kind, judged.weighed, judged.why))
     return rows
 
 

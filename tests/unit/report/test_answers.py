@@ -102,7 +102,8 @@ def test_the_ratio_of_disturbed_lanes_is_where_it_can_lie(torch, jax, shown, of_
     texts = dict(zip((column.name for column in table([answer]).columns), table([answer]).texts(row), strict=True))
     assert texts["ratio"] == shown
     # The terminal's speed-up is over PyTorch.
-    assert units.ratio(weigh(answer.comparison.lanes["torch"], answer.comparison.lanes["jax"]).shown) == shown
+    of = {case.workload.lane: case for case in (answer.case, answer.beside)}
+    assert units.ratio(weigh(of["torch"], of["jax"]).shown) == shown
     # Of latencies, too; and where it can be the other way round, no lane has the least.
     assert texts["by, of latency"] == of_latency
 

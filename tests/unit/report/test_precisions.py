@@ -77,7 +77,8 @@ def test_an_answer_has_the_price_of_quantised_weights():
     price = "with 40,000 times the error"
     for said in (cell(answer), verdict_on([answer])):
         assert price in said
-    larger = dataclasses.replace(answer, price=5e4)
+    coarser = row("int8", "fp32", 500.0, output_error=1e-2, quantised="int8")
+    (larger,) = answers(cases([*QUANTISED[:2], coarser]))
     assert "with 40,000 to 50,000 times the error" in verdict_on([answer, larger])
     # fp32 that is faster has less of it.
     (answer,) = answers(cases([row("torch", "fp32", 999.0, output_error=2e-7), QUANTISED[2]]))

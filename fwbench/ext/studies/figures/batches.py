@@ -10,8 +10,7 @@ from matplotlib.ticker import NullLocator
 
 from fwbench import units
 from fwbench.compare.cases import Case, grouped, over_seeds
-from fwbench.compare.parity import apart
-from fwbench.compare.weighing import weigh
+from fwbench.compare.weighing import judge
 from fwbench.ext.studies.figures.panels import DISTURBED, Looks, Panels, group, is_default, logarithmic
 from fwbench.machine.disturbances import disturbances
 from fwbench.report.answers import answers
@@ -114,9 +113,9 @@ def _over(case: Case, first: Case) -> _Bar:
     """A lane's throughput over that of the answer's first lane, with its interval."""
     if case.workload.lane == first.workload.lane:
         return 1.0, (), units.ratio(1.0)
-    if why := apart(case, first):
-        return 0.0, (), why
-    weighed = weigh(case, first)
+    judged = judge(case, first)
+    if not (weighed := judged.weighed):
+        return 0.0, (), judged.why
     ends = [end for end in (weighed.reach.low, weighed.reach.high) if math.isfinite(end)]
     return weighed.ratio, ends, f"{units.ratio(weighed.ratio)}{' *' if weighed.disturbed else ''}"
 
@@ -128,7 +127,7 @@ def _bars(axes: Axes, cases: Sequence[Case], looks: Looks, *, quantity: str, bef
     """
     given = answers(cases) if quantity == "throughput" else []
     in_turns = len(given) == 1 and given[0].weighed and any(case.turns for case in cases)
-    first = given[0].comparison.lanes[given[0].fastest] if in_turns else None
+    first = given[0].case if in_turns else None
     for place, case in enumerate(cases):
         look = looks[case.workload.lane]
         height, ends, words = _over(case, first) if first else _of_processes(case, quantity)
