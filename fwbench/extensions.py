@@ -25,9 +25,11 @@ class Extension:
             the options and sets `run`, a function from the parsed arguments to an exit code.
         tables: a function from a setting of a report (`fwbench.compare.cases.Setting`) to tables
             (`fwbench.report.tables.Table`); empty: there is none.
-        ending: a function from a run's measurements and its study's name, or None, to tables that the terminal shows
-            when it ends; empty: there is none.
+        ending: a function to tables that the terminal shows when a run ends, from its measurements, its study's name
+            or None, and whether the lanes' own numbers are shown; empty: there is none.
         notes: a function from measurements that have numbers to sentences for readers of these; empty: there is none.
+        remarks: a function from a plain test's pairs (`fwbench.compare.pair.Pair`) to phrases on odd times of its
+            calls; empty: there is none.
         figures: a function from a report's cases and the baseline lane, None if there is none, to figures
             (`fwbench.report.figures.Drawing`); empty: there is none. It needs Matplotlib.
         formats: formats of `fwbench report`, by name: a function that writes the files and returns their paths
@@ -68,6 +70,7 @@ class Extension:
     tables: str = ""
     ending: str = ""
     notes: str = ""
+    remarks: str = ""
     figures: str = ""
     formats: Mapping[str, str] = field(default_factory=dict)
     lanes: str = ""
@@ -101,7 +104,7 @@ def extensions() -> tuple[Extension, ...]:
     return tuple(import_module(f"fwbench.ext.{name}").EXTENSION for name in names)
 
 
-def added(kind: Literal["tables", "ending", "notes", "figures"], *given: Any) -> list[Any]:
+def added(kind: Literal["tables", "ending", "notes", "remarks", "figures"], *given: Any) -> list[Any]:
     """What the functions of this kind, of all extensions, make of these arguments."""
     paths = filter(None, (getattr(extension, kind) for extension in extensions()))
     return [each for path in paths for each in resolve(path)(*given)]

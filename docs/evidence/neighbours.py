@@ -19,7 +19,7 @@ import plain
 from lines import stored, table
 
 from fwbench.compare.pair import Pair
-from fwbench.compare.speeds import remark
+from fwbench.ext.causes.speeds import remarks
 from fwbench.machine import machine
 
 HERE = Path(__file__).resolve().parent
@@ -95,7 +95,7 @@ def named(lines: Sequence[dict], count: int, grown: float) -> float:
                 side: [math.exp(turn + grown * at / TURNS) for at, turn in enumerate(line[side])] for side in sides
             }
             pairs.append(Pair({}, calls, {side: {} for side in sides}, {}, drift=0.0, seconds=1.0))
-        found += plain.ODD["grows"][2] in remark(pairs)
+        found += plain.ODD["grows"][2] in "".join(remarks(pairs))
     return found / SAMPLES
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
-from fwbench.compare import speeds
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.findings import ORDER, Decision, Verdict
 from fwbench.compare.pair import Comparison, Fault, Of, Pair, Stage, alike, remarks_on
@@ -27,6 +26,7 @@ from fwbench.compare.statistics import (
     screening_pairs,
     unfinished,
 )
+from fwbench.extensions import added
 from fwbench.record.measurement import Failure
 from fwbench.record.plain import PlainTest
 from fwbench.record.workload import Workload
@@ -342,7 +342,7 @@ def _disturbed(pairs: Sequence[str]) -> str:
 def _odd(workload: Workload | PlainTest, pairs: Sequence[Pair]) -> str:
     """A remark on odd times of the workload's calls; empty if there is nothing odd."""
     if isinstance(workload, PlainTest):
-        return speeds.remark(pairs)
+        return "; ".join(added("remarks", pairs))
     drift = statistics.median(pair.drift for pair in pairs)
     if abs(drift) <= _DRIFT:
         return ""

@@ -103,8 +103,7 @@ def _write_summary(terminal: Any, session: Session) -> None:
         answered,
         summary.priced(measurements),
         summary.table(measurements) if numbers else [],
-        *summary.of_extensions(measurements, session.selection.study),
-        summary.devices(measurements) if numbers else [],
+        *summary.of_extensions(measurements, session.selection.study, numbers),
     )
     for line in (line for table in tables if table for line in (*table, "")):
         terminal.write_line(line)

@@ -14,7 +14,7 @@ from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import MODES
-from fwbench.report import answers, calls, limits, precisions, ratios, scaling, summary
+from fwbench.report import answers, calls, limits, precisions, ratios, summary
 from fwbench.report.tables import Column, Table, tabulate
 
 
@@ -35,7 +35,6 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
         calls.table("other-modes", "Modes that this fwbench does not know", unknown, baseline),
         limits.table(setting.measurements),
         calls.break_even([*of_mode["inference"], *of_mode["train_step"]], baseline),
-        scaling.table(scaling.scaled(cases)),
         *added("tables", setting),
         calls.table("harness", "The harness's own overhead", [case for case in cases if case.internal], None),
         failures(setting),

@@ -12,7 +12,7 @@ from fwbench.machine.disturbances import CAUSES, LOAD, capped, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, LEFT_OUT, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
-from fwbench.report import calls, precisions, ratios, scaling
+from fwbench.report import calls, precisions, ratios
 from fwbench.report.answers import answers, in_short
 from fwbench.report.limits import matrix_products
 from fwbench.report.tables import Table
@@ -51,14 +51,13 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
     return _lines(calls.table("calls", "", call_cases, baseline(call_cases)))
 
 
-def of_extensions(measurements: Sequence[Measurement], study: str | None = None) -> list[list[str]]:
-    """The lines of each table that extensions add to a run of this study, or of none."""
-    return [_lines(table) for table in added("ending", measurements, study)]
+def of_extensions(measurements: Sequence[Measurement], study: str | None, numbers: bool) -> list[list[str]]:
+    """The lines of each table that extensions add to a run of this study, or of none.
 
-
-def devices(measurements: Sequence[Measurement]) -> list[str]:
-    """The lines of the table of workloads over several devices: against one device of the same lane."""
-    return _lines(scaling.table(scaling.scaled(cases(measurements))))
+    Args:
+        numbers: whether the lanes' own numbers are shown.
+    """
+    return [_lines(table) for table in added("ending", measurements, study, numbers)]
 
 
 def _lines(table: Table) -> list[str]:

@@ -9,5 +9,6 @@ EXTENSION = Extension(
             "fwbench.ext.causes.command",
         )
     },
+    remarks="fwbench.ext.causes.speeds:remarks",
     cause="fwbench.ext.causes.regression:sentences_on",
 )

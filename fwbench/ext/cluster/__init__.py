@@ -2,4 +2,9 @@
 
 from fwbench.extensions import Extension
 
-EXTENSION = Extension(pool="fwbench.ext.cluster.pool:spread", ranks="fwbench.ext.cluster.ranks.client")
+EXTENSION = Extension(
+    pool="fwbench.ext.cluster.pool:spread",
+    ranks="fwbench.ext.cluster.ranks.client",
+    tables="fwbench.ext.cluster.scaling:of_report",
+    ending="fwbench.ext.cluster.scaling:of_run",
+)

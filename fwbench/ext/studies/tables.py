@@ -22,7 +22,7 @@ def of_report(setting: Setting) -> list[Table]:
     ]
 
 
-def of_run(measurements: Sequence[Measurement], study: str | None) -> list[Table]:
+def of_run(measurements: Sequence[Measurement], study: str | None, numbers: bool) -> list[Table]:
     """The table of fits; a study that has a table of its own gets that one."""
     return [_OF_STUDIES.get(study or "", fits.epoch_times)(cases(m for m in measurements if m.workload.mode == "fit"))]
 

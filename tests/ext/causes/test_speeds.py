@@ -9,9 +9,15 @@ import pytest
 
 from fwbench.compare.duet import Duet
 from fwbench.compare.pair import Pair
-from fwbench.compare.speeds import remark
+from fwbench.ext.causes.speeds import remarks
 from fwbench.record.plain import PlainTest
 from tests.unit.test_duet import THRESHOLDS
+
+
+def told(pairs):
+    """The remark; empty if there is none."""
+    return "; ".join(remarks(pairs))
+
 
 BY_CALL, BY_PROCESS = "calls have two speeds", "processes have two speeds"
 SLOWER, FASTER = "slower with each one", "faster with each one"
@@ -61,12 +67,12 @@ def falling(rng, number, side):
     ("draw", "said"), [(by_call, BY_CALL), (by_call_with_stops, BY_CALL), (growing, SLOWER), (falling, FASTER)]
 )
 def test_calls_with_two_speeds_and_calls_that_move_are_named(draw, said, count):
-    assert said in remark(pairs_of(draw, count))
+    assert said in told(pairs_of(draw, count))
 
 
 @pytest.mark.parametrize("count", [6, 8, 24])
 def test_processes_with_two_speeds_are_named(count):
-    assert BY_PROCESS in remark(pairs_of(by_process, count))
+    assert BY_PROCESS in told(pairs_of(by_process, count))
 
 
 def without_cpu_time(pairs, every):
@@ -83,9 +89,9 @@ def without_cpu_time(pairs, every):
 
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_processes_without_a_cpu_time_are_no_fast_ones(every):
-    assert remark(without_cpu_time(pairs_of(steady, 24), every)) == ""
-    assert (BY_PROCESS in remark(without_cpu_time(pairs_of(by_process, 24), every))) is (every > 1)
-    assert BY_CALL in remark(without_cpu_time(pairs_of(by_call, 24), every))
+    assert told(without_cpu_time(pairs_of(steady, 24), every)) == ""
+    assert (BY_PROCESS in told(without_cpu_time(pairs_of(by_process, 24), every))) is (every > 1)
+    assert BY_CALL in told(without_cpu_time(pairs_of(by_call, 24), every))
 
 
 def steady(rng, number, side):
@@ -140,7 +146,7 @@ def creeping(rng, number, side):
     ],
 )
 def test_two_speeds_are_named_on_a_machine_that_is_noisy_or_slow_in_spells(draw, said):
-    assert said in remark(pairs_of(draw, 16))
+    assert said in told(pairs_of(draw, 16))
 
 
 def spells_that_begin_or_end(rng, number, side):
@@ -186,7 +192,7 @@ def scattered(rng, number, side):
 )
 def test_noise_load_and_changes_are_not_named(draw, count):
     """A change has one speed on each side; load slows neighbours, and both sides of a pair."""
-    assert remark(pairs_of(draw, count)) == ""
+    assert told(pairs_of(draw, count)) == ""
 
 
 def test_a_journal_may_hold_calls_without_time():
@@ -197,11 +203,11 @@ def test_a_journal_may_hold_calls_without_time():
         )
         for pair in pairs_of(steady, 8)
     ]
-    assert remark(pairs) == ""
+    assert told(pairs) == ""
 
 
 def test_few_calls_are_enough_to_fail_nothing():
-    assert remark(pairs_of(lambda *_: 0.0, 3, calls=1)) == remark([]) == ""
+    assert told(pairs_of(lambda *_: 0.0, 3, calls=1)) == told([]) == ""
 
 
 @pytest.mark.parametrize(("draw", "said"), [(by_call, BY_CALL), (by_process, BY_PROCESS), (growing, SLOWER)])

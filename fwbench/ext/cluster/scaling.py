@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fwbench import units
-from fwbench.compare.cases import Case, OfCase, measured, over_seeds
+from fwbench.compare.cases import Case, OfCase, Setting, cases, measured, over_seeds
 from fwbench.compare.weighing import Interval, Weighed, judge
+from fwbench.record.measurement import Measurement
 from fwbench.report.columns import unit, workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -40,9 +41,9 @@ class Scaled(OfCase):
         return interval and Interval(interval.low / devices, interval.high / devices, interval.level)
 
 
-def scaled(cases: Sequence[Case]) -> list[Scaled]:
+def scaled(given: Sequence[Case]) -> list[Scaled]:
     """A row for each workload over several devices; two rows if one device was measured with both batches."""
-    merged = over_seeds(measured(cases))
+    merged = over_seeds(measured(given))
     alone = {case.workload: case for case in merged if case.workload.devices == 1 and case.value("throughput")}
     rows = []
     for case in merged:
@@ -60,6 +61,16 @@ def scaled(cases: Sequence[Case]) -> list[Scaled]:
             judged = judge(case, row, threads=False)
             rows.append(Scaled(case, kind, judged.weighed, judged.why))
     return rows
+
+
+def of_report(setting: Setting) -> list[Table]:
+    """The table of scaling in a report."""
+    return [table(scaled(setting.cases))]
+
+
+def of_run(measurements: Sequence[Measurement], study: str | None, numbers: bool) -> list[Table]:
+    """The table of scaling at a run's end, if the lanes' own numbers are shown there."""
+    return [table(scaled(cases(measurements)))] if numbers else []
 
 
 def table(rows: Sequence[Scaled]) -> Table:

@@ -52,11 +52,12 @@ _ONE_SPEED = math.inf, 0.0
 _TICK = 1e-12
 
 
-def remark(pairs: Sequence[Pair]) -> str:
-    """A remark on the odd times of a plain test's calls; empty if nothing is odd."""
+def remarks(pairs: Sequence[Pair]) -> list[str]:
+    """A remark on the odd times of a plain test's calls; none if nothing is odd."""
     processes = [np.log(np.maximum(pair.rounds[side], _TICK)) for pair in pairs for side in _SIDES]
     computed = [math.log(pair.values[side].get("cpu_time") or math.nan) for pair in pairs for side in _SIDES]
-    return _by_call(processes, computed) or _moving(pairs) or _by_process(computed, pairs)
+    remark = _by_call(processes, computed) or _moving(pairs) or _by_process(computed, pairs)
+    return [remark] if remark else []
 
 
 def _moving(pairs: Sequence[Pair]) -> str:
