@@ -23,14 +23,14 @@ class Extension:
     Attributes:
         commands: commands of `fwbench`, by name: a line for its help, and a module. The module's `add(parser)` declares
             the options and sets `run`, a function from the parsed arguments to an exit code.
-        tables: a function from a setting of a report (`fwbench.compare.cases.Setting`) to tables
-            (`fwbench.report.tables.Table`); empty: there is none.
+        tables: a function from a setting of a report (`fwbench.compare.cases.Setting`) and its baseline lane, or None,
+            to tables (`fwbench.report.tables.Table`); empty: there is none.
         ending: a function to tables that the terminal shows when a run ends, from its measurements, its study's name
             or None, and whether the lanes' own numbers are shown; empty: there is none.
         notes: a function from measurements that have numbers to sentences for readers of these; empty: there is none.
         remarks: a function from a plain test's pairs (`fwbench.compare.pair.Pair`) to phrases on odd times of its
             calls; empty: there is none.
-        figures: a function from a report's cases and the baseline lane, None if there is none, to figures
+        figures: a function from a report's cases and their baseline lane, or None, to figures
             (`fwbench.report.figures.Drawing`); empty: there is none. It needs Matplotlib.
         formats: formats of `fwbench report`, by name: a function that writes the files and returns their paths
             (`fwbench.commands.report.Writer`).

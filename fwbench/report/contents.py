@@ -26,7 +26,6 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
     everything = (
         answers.table(answers.answers(cases)),
         ratios.table(ratios.ratios(cases, baseline), baseline or ""),
-        calls.summary(of_mode["inference"], baseline),
         calls.table("inference", "Table II: inference", of_mode["inference"], baseline),
         calls.table("prefill", "Prefill: p50 is the time to first token", of_mode["prefill"], baseline),
         calls.table("decode", "Decode: p50 is the time per output token", of_mode["decode"], baseline),
@@ -34,8 +33,7 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
         precisions.table(precisions.prices(cases)),
         calls.table("other-modes", "Modes that this fwbench does not know", unknown, baseline),
         limits.table(setting.measurements),
-        calls.break_even([*of_mode["inference"], *of_mode["train_step"]], baseline),
-        *added("tables", setting),
+        *added("tables", setting, baseline),
         calls.table("harness", "The harness's own overhead", [case for case in cases if case.internal], None),
         failures(setting),
         parity(setting),

@@ -63,7 +63,7 @@ def scaled(given: Sequence[Case]) -> list[Scaled]:
     return rows
 
 
-def of_report(setting: Setting) -> list[Table]:
+def of_report(setting: Setting, baseline: str | None) -> list[Table]:
     """The table of scaling in a report."""
     return [table(scaled(setting.cases))]
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from fwbench.compare.cases import Setting, cases
-from fwbench.ext.studies import fits, limited, published
+from fwbench.compare.cases import Setting, cases, grouped
+from fwbench.ext.studies import compiling, fits, largest, limited, published
 from fwbench.record.measurement import Measurement
 from fwbench.report.tables import Table
 
@@ -11,13 +11,16 @@ from fwbench.report.tables import Table
 _OF_STUDIES = {"simple-cnn": fits.training_times}
 
 
-def of_report(setting: Setting) -> list[Table]:
-    """The tables of epochs and of limits, and published numbers beside one's own."""
-    trained = [case for case in setting.cases if case.workload.mode == "fit" and not case.internal]
+def of_report(setting: Setting, baseline: str | None) -> list[Table]:
+    """The tables of the largest batch, epochs, limits and compiling, and published numbers beside one's own."""
+    of_mode = grouped((case for case in setting.cases if not case.internal), lambda case: case.workload.mode)
+    inference, steps, trained = (of_mode.get(mode, []) for mode in ("inference", "train_step", "fit"))
     of_fits = (fits.final_epochs, fits.all_epochs, fits.epoch_times, fits.training_times)
     return [
+        largest.table(inference, baseline),
         *(table(trained) for table in of_fits),
         limited.table(setting.cases, setting.machine),
+        compiling.table([*inference, *steps], baseline),
         *published.beside(setting.cases),
     ]
 

@@ -11,7 +11,6 @@ from fwbench.compare.parity import doubts
 from fwbench.compare.weighing import weigh
 from fwbench.report import calls, summary
 from fwbench.report.answers import answers, headline, in_short, table
-from fwbench.report.calls import break_evens
 from tests.unit.recorded import measured, metric, proof
 from tests.unit.report.test_cases import measurement, record
 from tests.unit.shared import needs
@@ -448,35 +447,17 @@ def test_one_replicate_without_a_proof_is_enough():
     assert answer.confidence == "unchecked"
 
 
-def test_compiling_pays_off_only_where_the_lanes_may_be_compared():
-    extra = {"compile_time": metric(1.0)}
-    torch = measured("torch", throughput=100.0)
-    proved, unproved = (
-        measured("jax", throughput=200.0, metrics=extra, parity={"weights": "abc", "proof": proof("jax", state)})
-        for state in ("proved", "missing")
-    )
-    (found,) = break_evens(cases([torch, proved]), "torch")
-    assert found.calls == 1.0 / (1 / 100 - 1 / 200)
-    assert break_evens(cases([torch, unproved]), "torch") == []
-
-
-def test_what_is_the_fastest_by_its_pairs_pays_off_and_has_a_speed_up():
+def test_what_is_the_fastest_by_its_pairs_has_a_speed_up():
     """Also where the medians say otherwise, because one lane was measured in further runs."""
-    compiled = {"compile_time": metric(1.0)}
-    both = [
-        record(measurement("torch", throughput=100.0), measurement("jax", throughput=105.0 + n, metrics=compiled))
-        for n in range(6)
-    ]
+    both = [record(measurement("torch", throughput=100.0), measurement("jax", throughput=105.0 + n)) for n in range(6)]
     alone = [record(measurement("torch", throughput=200.0)) for _ in range(7)]
     given = settings([*both, *alone])[0].cases
     (answer,) = answers(given)
     assert (answer.fastest, answer.confidence) == ("jax", "clear")
-    (found,) = break_evens(given, "torch")
-    assert found.calls is not None
     shown = calls.table("inference", "", given, "torch")
     speed_up = [column.name for column in shown.columns].index("speed-up")
     torch, jax = (row.values[speed_up] for row in shown.rows)
-    assert jax == answer.shown == found.weighed.ratio
+    assert jax == answer.shown
     assert torch == 1.0
 
 

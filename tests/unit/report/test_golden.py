@@ -68,35 +68,11 @@ def test_calls_are_the_records(tables, raw, table, rows):
             assert float(row["speed-up"]) == one.value("throughput") / eager.value("throughput")
 
 
-def test_the_summary_is_of_the_largest_batch(tables, raw):
-    found = tables["summary"].dicts()
-    assert [(row["model"], row["batch"]) for row in found] == [("resnet50", "8"), ("mlp", "8")]
-    for row in found:
-        torch, jax = (by(raw, row["model"], "inference", 8, lane).value("throughput") for lane in ("torch", "jax"))
-        assert float(row["PyTorch (eager) /s [1/s]"]) == torch
-        assert float(row["JAX (jit) /s [1/s]"]) == jax
-        assert float(row["JAX (jit) speed-up"]) == jax / torch
-
-
 def fits(raw, lane):
     return sorted(
         (one for one in raw if one.workload["mode"] == "fit" and one.workload["lane"] == lane),
         key=lambda one: one.workload["seed"],
     )
-
-
-def test_break_even_is_compiling_over_what_a_call_gains(tables, raw):
-    found = tables["break-even"].dicts()
-    assert len(found) == 6
-    for row in found:
-        key = (row["model"], row["mode"], int(row["batch"]))
-        torch, jax = by(raw, *key, "torch"), by(raw, *key, "jax")
-        batch = int(row["batch"])
-        gained = batch / torch.value("throughput") - batch / jax.value("throughput")
-        assert float(row["compiling [s]"]) == jax.compiling
-        expected = pytest.approx(jax.compiling / gained) if gained > 0 else None
-        assert number(row["calls to break even"]) == expected
-    assert any(row["calls to break even"] for row in found)
 
 
 def test_answers_are_ratios_of_the_records(tables, raw):
@@ -210,6 +186,6 @@ def test_the_page_sorts_by_the_exact_numbers(tables, other_formats):
 
 def test_the_golden_record_covers_every_table_of_the_core(tables):
     assert tables.keys() >= {
-        *("answers", "ratios", "summary", "inference", "training-steps", "break-even", "harness", "failures"),
+        *("answers", "ratios", "inference", "training-steps", "harness", "failures"),
         *("parity", "sources", "fingerprint", "records"),
     }

@@ -53,14 +53,6 @@ def test_a_run_that_timed_nothing(report):
     assert "There is nothing to draw." in text(out)
 
 
-def test_times_that_the_clock_could_not_tell_from_none(report):
-    none = {"latency_p50": metric(0.0), "compile_time": metric(0.0)}
-    out = report(saved(measured("torch"), measured("jax", throughput=200.0, metrics=none)))
-    (row,) = tables(out)["break-even"].dicts()
-    assert (row["compiling [s]"], row["calls to break even"]) == ("0.0", "0.0")
-    report(saved(measured("torch", samples=(0.0, 0.0, 0.0), metrics=none)))
-
-
 def test_failures_alone_are_a_report_too(report):
     out = report(saved(failed("out_of_memory", "XLA ran out of memory"), failed("unavailable", "no GPU", "torch")))
     kinds = [row["kind"] for row in tables(out)["failures"].dicts()]
@@ -171,19 +163,6 @@ def test_a_process_that_holds_another_framework_has_not_the_least_memory_nor_has
         out = report(saved(lane("torch", 2**30), lane("jax", 2**31, others)))
         assert tables(out)["answers"].dicts()[0]["least memory"] == least
     assert "&lt;= 2.00 GiB" in text(out)
-
-
-def test_compiling_costs_what_a_lane_is_ready_later(report):
-    """Tuning and recording graphs in the first calls are no part of what a compiler tells."""
-
-    def lane(name, start, call, **compiling):
-        found = {"time_to_steady": start, **compiling}
-        values = {metric_: metric(value) for metric_, value in found.items()}
-        return measured(name, throughput=1 / call, metrics=values)
-
-    compiled = lane("jax", 9.0, 0.25, trace_time=1.0, compile_time=2.0)
-    (row,) = tables(report(saved(lane("torch", 2.0, 0.5), compiled), formats="csv"))["break-even"].dicts()
-    assert (row["compiling [s]"], row["calls to break even"]) == ("7.0", "28.0")
 
 
 def test_the_start_stands_beside_the_compile_time(report):

@@ -9,6 +9,7 @@ from matplotlib.ticker import FuncFormatter
 
 from fwbench import units
 from fwbench.compare.cases import Case, grouped, over_seeds, title
+from fwbench.ext.studies.compiling import break_evens
 from fwbench.ext.studies.figures.panels import (
     DISTURBED,
     Looks,
@@ -21,7 +22,6 @@ from fwbench.ext.studies.figures.panels import (
 )
 from fwbench.machine.disturbances import disturbances
 from fwbench.record.quantiles import quantile
-from fwbench.report import calls
 from fwbench.report.columns import show
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, legend, printable, styles
@@ -113,7 +113,7 @@ TRADE_OFFS = tuple(
 
 def break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
     """The figure of break-even: the number of calls after which compiling has paid off, over seconds of compiling."""
-    compared = [pair for pair in calls.break_evens(cases, baseline) if pair.compiling > 0]
+    compared = [pair for pair in break_evens(cases, baseline) if pair.compiling > 0]
     if not compared:
         return None
     looks = styles(pair.workload.lane for pair in compared)
