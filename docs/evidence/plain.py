@@ -30,7 +30,7 @@ from typing import NamedTuple
 from lines import stored, table
 
 from fwbench.compare.findings import Outcome
-from fwbench.report import outcome_file
+from fwbench.ext.ci.summary import read
 
 HERE = Path(__file__).resolve().parent
 DATA, GROWING, OF_REPOSITORIES, PAGE = (
@@ -146,7 +146,7 @@ def gated(python: str, folder: Path, against: str, minutes: float, *arguments: s
     summary.unlink(missing_ok=True)
     with folder.with_suffix(".log").open("w") as log:
         subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=False)
-    return outcome_file.read(summary)
+    return read(summary)
 
 
 def suite(work: Path, number: int, chosen: Mapping[str, tuple[int, int]]) -> list[dict]:

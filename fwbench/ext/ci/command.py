@@ -14,8 +14,9 @@ from fwbench import git
 from fwbench.compare.findings import Outcome
 from fwbench.errors import UserError
 from fwbench.ext.ci import github
+from fwbench.ext.ci.summary import read
 from fwbench.record import files
-from fwbench.report import outcome_file, verdicts
+from fwbench.report import verdicts
 from fwbench.worker.client.interrupts import Ended
 
 # The file of the outcome in a run's folder.
@@ -141,7 +142,7 @@ def _comment(options: argparse.Namespace) -> int:
 def _found(summary: Path) -> Outcome | None:
     """The outcome of a run; None if it has compared nothing. A file that is no summary raises a `UserError`."""
     # pytest makes an empty file before it measures, to see that it can write there.
-    return outcome_file.read(summary) if summary.exists() and summary.stat().st_size else None
+    return read(summary) if summary.exists() and summary.stat().st_size else None
 
 
 def _told(outcome: Outcome | None, otherwise: str) -> str:

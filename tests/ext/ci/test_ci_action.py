@@ -19,8 +19,10 @@ from fwbench.commands.cli import main
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
 from fwbench.ext.ci import github
+from fwbench.ext.ci.summary import read
 from fwbench.report import outcome_file, verdicts
 from tests.ext.ci.local import Local, ends, event
+from tests.unit.faults.test_files import named
 from tests.unit.shared import ALONE, git
 from tools.summary_schema import exported
 
@@ -400,7 +402,7 @@ def test_a_long_summary_is_cut_between_two_lines(hub, tmp_path):
 def test_a_summary_reads_back(tmp_path):
     found = dataclasses.replace(outcome("a", note="why"), notes=["jax 1 in the baseline, 2 here"])
     outcome_file.write(tmp_path / "x.json", found, 1)
-    assert outcome_file.read(tmp_path / "x.json") == found
+    assert read(tmp_path / "x.json") == found
     outcome_file.write(tmp_path / "x.md", outcome("a"), 1)
     assert (tmp_path / "x.md").read_text() == verdicts.markdown(outcome("a"))
 
@@ -456,7 +458,7 @@ def test_a_summary_that_somebody_made_up_is_refused(tmp_path, changes):
     data["findings"][0] |= changes
     (tmp_path / "x.json").write_text(json.dumps(data))
     with pytest.raises(UserError, match=r"x.json is no summary of this version of fwbench$"):
-        outcome_file.read(tmp_path / "x.json")
+        read(tmp_path / "x.json")
 
 
 TOO_LARGE = pytest.param(" " * (8 * 2**20 + 1), id="more than 8 MiB")
@@ -466,7 +468,14 @@ TOO_LARGE = pytest.param(" " * (8 * 2**20 + 1), id="more than 8 MiB")
 def test_a_file_that_is_no_summary_is_refused(tmp_path, text):
     (tmp_path / "x.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(UserError, match="more than 8 MiB" if len(text) > 2**20 else "is no summary"):
-        outcome_file.read(tmp_path / "x.json")
+        read(tmp_path / "x.json")
+
+
+@named
+def test_what_lies_in_the_place_of_a_summary_is_none(tmp_path, thing):
+    thing(tmp_path / "x.json")
+    with pytest.raises(UserError, match="cannot be read"):
+        read(tmp_path / "x.json")
 
 
 NAMES = (
