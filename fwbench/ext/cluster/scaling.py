@@ -65,16 +65,17 @@ def scaled(given: Sequence[Case]) -> list[Scaled]:
 
 def of_report(setting: Setting, baseline: str | None) -> list[Table]:
     """The table of scaling in a report."""
-    return [table(scaled(setting.cases))]
+    return [table(setting.cases)]
 
 
 def of_run(measurements: Sequence[Measurement], study: str | None, numbers: bool) -> list[Table]:
     """The table of scaling at a run's end, if the lanes' own numbers are shown there."""
-    return [table(scaled(cases(measurements)))] if numbers else []
+    return [table(cases(measurements))] if numbers else []
 
 
-def table(rows: Sequence[Scaled]) -> Table:
+def table(given: Sequence[Case]) -> Table:
     """The table of scaling: one row a workload over several devices and kind of scaling."""
+    rows = scaled(given)
 
     def metric(name: str, metric: str, show: Callable[[float], str]) -> Column[Scaled]:
         return Column(name, lambda row: row.case.value(metric), unit(metric), show)

@@ -126,25 +126,22 @@ def _last(part: str, case: Case) -> float | None:
 
 @dataclasses.dataclass(frozen=True)
 class OneEpoch(OfCase):
-    """An epoch of one process."""
+    """An epoch of one process: its run, its measurement, its number and its record."""
 
     run: int
     measurement: Measurement
     number: int
     epoch: Mapping[str, Any]
 
-    def part(self, name: str) -> float | None:
-        """Seconds, energy, a loss or an accuracy of the epoch; `validation.` before a name selects validation's."""
-        group, _, name = name.rpartition(".")
-        holder = self.epoch.get(group) if group else self.epoch
-        return holder.get(name) if isinstance(holder, Mapping) else None
-
 
 def all_epochs(cases: Sequence[Case]) -> Table:
     """Table IV: every epoch of every training."""
 
     def number(name: str, part: str, unit: str = "1", show: Callable[[float], str] = _score) -> Column[OneEpoch]:
-        return Column(name, lambda row: row.part(part), unit, show)
+        return Column(name, lambda row: row.epoch.get(part), unit, show)
+
+    def validation(name: str, part: str) -> Column[OneEpoch]:
+        return Column(name, lambda row: (row.epoch.get("validation") or {}).get(part), "1", _score)
 
     return tabulate(
         "epochs",
@@ -159,9 +156,9 @@ def all_epochs(cases: Sequence[Case]) -> Table:
             Column("epoch", lambda row: row.number, "1"),
             number("train loss", "train_loss"),
             number("train top-1", "train_top1"),
-            number("val. loss", "validation.loss"),
-            number("val. top-1", "validation.top1"),
-            number("val. top-5", "validation.top5"),
+            validation("val. loss", "loss"),
+            validation("val. top-1", "top1"),
+            validation("val. top-5", "top5"),
             number("epoch time", "seconds", "s", units.seconds),
             *(number(part, part, "s", units.seconds) for part in ("waiting", "computing", "evaluating")),
             number("energy", "energy", "J", units.joules),

@@ -20,7 +20,7 @@ def scaling_of(*runs):
         for case in cases(measurements, number):
             known = found.get(case.workload, Case(case.workload))
             found[case.workload] = dataclasses.replace(known, replicates=(*known.replicates, *case.replicates))
-    shown = scaling.table(scaling.scaled(list(found.values())))
+    shown = scaling.table(list(found.values()))
     names = [column.name for column in shown.columns]
     return [dict(zip(names, shown.texts(row), strict=True)) for row in shown.rows]
 
