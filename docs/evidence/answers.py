@@ -21,7 +21,7 @@ from statistics import mean, median, stdev
 
 from lines import stored, table
 
-from fwbench.compare.cases import cases, comparisons
+from fwbench.compare.cases import by_workload, cases
 from fwbench.compare.ratios import EQUAL, FEWEST_ROUNDS, LEVEL, Scatter, ratio_interval
 from fwbench.compare.rounds import differences as counted_differences
 from fwbench.compare.weighing import BY_CHANCE, weigh
@@ -125,14 +125,14 @@ def _path() -> Iterable[str]:
 
 def verdicts(measurements, begun: float) -> Iterable[dict]:
     """The verdict on each other lane, as tables and sentences state it; the ratio is above 1 if PyTorch is faster."""
-    for comparison in comparisons(cases(measurements)):
-        first = comparison.lanes["torch"]
+    for workload, lanes in by_workload(cases(measurements)).items():
+        first = lanes["torch"]
         for lane, slower in PLANTED.items():
-            other = comparison.lanes[lane]
+            other = lanes[lane]
             weighed = weigh(first, other)
             (differences,) = counted_differences({"torch": _turns(first), lane: _turns(other)})
             yield {
-                "model": comparison.workload.model,
+                "model": workload.model,
                 "slower": slower,
                 "verdict": weighed.confidence,
                 "ratio": weighed.ratio,

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from fwbench.compare.cases import cases, comparisons
+from fwbench.compare.cases import by_workload, cases
 from fwbench.compare.pair import Fault
 from fwbench.compare.parity import comparable_lanes
 from fwbench.compare.ratios import EQUAL
@@ -186,14 +186,13 @@ def _answers(saved: Path) -> str:
         "|---|---|--:|--:|---|",
     ]
     known = asked = 0
-    for comparison in comparisons(cases(measurements)):
-        compared = comparable_lanes(comparison, list(comparison.lanes))
-        first = comparison.lanes[compared[0]] if compared else None
-        for lane, case in comparison.lanes.items():
+    for lanes in by_workload(cases(measurements)).values():
+        first, *others = comparable_lanes(lanes).values() or [None]
+        for lane, case in lanes.items():
             throughput, device = case.value("throughput"), case.value("device_time")
             share = f"{device * throughput / case.workload.batch_size:.0%}" if device and throughput else "-"
             answer = "-"
-            if first and lane in compared[1:]:
+            if case in others:
                 weighed = weigh(first, case)
                 asked += 1
                 if weighed.interval:

@@ -22,7 +22,7 @@ from statistics import geometric_mean, mean, median, stdev
 from typing import Any
 
 from fwbench import units
-from fwbench.compare.cases import cases, comparisons, title
+from fwbench.compare.cases import by_workload, cases, title
 from fwbench.compare.weighing import weigh
 from fwbench.machine import machine
 from fwbench.models import CATALOG
@@ -143,8 +143,7 @@ def measured(folder: Path) -> list[Measurement]:
 def ratios(measurements: Iterable[Measurement]) -> dict[str, float]:
     """JAX's throughput over PyTorch's, by model, mode and batch."""
     found = {}
-    for comparison in comparisons(cases(measurements)):
-        lanes, workload = comparison.lanes, comparison.workload
+    for workload, lanes in by_workload(cases(measurements)).items():
         if {"torch", "jax"} <= lanes.keys():
             name = f"{CATALOG[workload.model].title}, {workload.mode.replace('_', ' ')}, {workload.batch_size}"
             found[name] = weigh(lanes["jax"], lanes["torch"]).shown

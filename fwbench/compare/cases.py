@@ -174,14 +174,6 @@ class OfCase:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One workload, whose `lane` is empty, and the cases that have numbers for it, by lane."""
-
-    workload: Workload
-    lanes: Mapping[str, Case]
-
-
-@dataclass(frozen=True)
 class Setting:
     """Records whose numbers may stand in one table: one machine, one profile, one version of each lane's distributions.
 
@@ -325,12 +317,12 @@ def over_seeds(given: Iterable[Case]) -> list[Case]:
     return _merged(given, lambda case: dataclasses.replace(case.workload, seed=0))
 
 
-def comparisons(given: Iterable[Case]) -> list[Comparison]:
-    """The workloads, each with the lanes that have numbers for it; seeds are replicates."""
-    by_workload: dict[Workload, dict[str, Case]] = {}
+def by_workload(given: Iterable[Case]) -> dict[Workload, dict[str, Case]]:
+    """By workload, whose `lane` is empty, and by lane, the cases that have numbers; seeds are replicates."""
+    workloads: dict[Workload, dict[str, Case]] = {}
     for case in over_seeds(measured(given)):
-        by_workload.setdefault(case.workload.of_all, {})[case.workload.lane] = case
-    return [Comparison(workload, lanes) for workload, lanes in by_workload.items()]
+        workloads.setdefault(case.workload.of_all, {})[case.workload.lane] = case
+    return workloads
 
 
 def baseline(given: Iterable[Case]) -> str | None:
@@ -338,7 +330,7 @@ def baseline(given: Iterable[Case]) -> str | None:
 
     It is fwbench's own baseline if that was measured, else the first lane.
     """
-    lanes = list(dict.fromkeys(lane for comparison in comparisons(given) for lane in comparison.lanes))
+    lanes = list(dict.fromkeys(lane for lanes in by_workload(given).values() for lane in lanes))
     if len(lanes) < 2:
         return None
     return BASELINE.name if BASELINE.name in lanes else lanes[0]

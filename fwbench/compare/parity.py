@@ -2,12 +2,12 @@
 
 import itertools
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fwbench.compare.agreement import Agreement, agreement
-from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words
+from fwbench.compare.cases import Case, by_workload, grouped, in_words
 from fwbench.extensions import addition
 from fwbench.record.lanes import network
 from fwbench.record.measurement import Measurement
@@ -158,12 +158,12 @@ def apart(one: Case, other: Case, *, threads: bool = True) -> str:
     return "" if word in ("proved", "checked", "quantised") else word
 
 
-def comparable_lanes(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
+def comparable_lanes(lanes: Mapping[str, Case]) -> dict[str, Case]:
     """The largest set of lanes that may all be compared with each other; the first if several are as large."""
-    cases = comparison.lanes
-    refused = {pair for pair in itertools.combinations(lanes, 2) if apart(*(cases[lane] for lane in pair))}
+    refused = {pair for pair in itertools.combinations(lanes, 2) if apart(*(lanes[lane] for lane in pair))}
     sets = (chosen for size in range(len(lanes), 0, -1) for chosen in itertools.combinations(lanes, size))
-    return list(next((chosen for chosen in sets if refused.isdisjoint(itertools.combinations(chosen, 2))), ()))
+    chosen = next((each for each in sets if refused.isdisjoint(itertools.combinations(each, 2))), ())
+    return {lane: lanes[lane] for lane in chosen}
 
 
 def doubts(given: Iterable[Case]) -> list[str]:
@@ -235,8 +235,8 @@ def differ(given: Iterable[Case]) -> bool:
 
 
 def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:
-    for comparison in comparisons(given):
-        yield from itertools.combinations(comparison.lanes.values(), 2)
+    for lanes in by_workload(given).values():
+        yield from itertools.combinations(lanes.values(), 2)
 
 
 def _advice(mark: str, models: Collection[str], given: Iterable[Case], what: str) -> str:

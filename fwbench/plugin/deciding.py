@@ -9,7 +9,7 @@ from typing import Any
 
 from fwbench import units
 from fwbench.compare import rounds
-from fwbench.compare.cases import cases, comparisons
+from fwbench.compare.cases import by_workload, cases
 from fwbench.compare.pair import Fault
 from fwbench.compare.parity import comparable_lanes
 from fwbench.compare.ratios import EQUAL, FEWEST_ROUNDS, MOST_ROUNDS, PRECISE, Scatter, as_usual, ratio_interval
@@ -159,12 +159,12 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
     """
     usual = [m for m in measured if m.workload.mode != "fit" and m.workload.devices == 1 and not m.fallback]
     comparable = []
-    for comparison in comparisons(cases(usual)):
-        speeds = [lane for lane, case in comparison.lanes.items() if case.value("throughput")]
-        lanes = tuple(comparable_lanes(comparison, speeds))
+    for of in by_workload(cases(usual)).values():
+        chosen = comparable_lanes({lane: case for lane, case in of.items() if case.value("throughput")})
+        lanes = tuple(chosen)
         if len(lanes) < 2:
             continue
-        by_seed = [{m.workload.seed: m for m in comparison.lanes[lane].measurements} for lane in lanes]
+        by_seed = [{m.workload.seed: m for m in case.measurements} for case in chosen.values()]
         # With several seeds, the lanes take turns with the first seed that all of them have.
         seed = next((seed for seed in by_seed[0] if all(seed in seeds for seeds in by_seed)), None)
         if seed is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fwbench import units
-from fwbench.compare.cases import Case, Comparison, comparisons, grouped, in_words, short, title
+from fwbench.compare.cases import Case, by_workload, grouped, in_words, short, title
 from fwbench.compare.parity import WORDS, apart, comparable_lanes
 from fwbench.compare.ratios import EQUAL
 from fwbench.compare.weighing import BY_CHANCE, Interval, Judged, Weighed, weigh, weigh_turns
@@ -84,31 +84,32 @@ class Answer(Judged):
 def answers(cases: Sequence[Case]) -> list[Answer]:
     """An answer for each workload with throughputs of at least two lanes, over the comparable lanes."""
     rows = []
-    for comparison in comparisons(cases):
-        lanes, of = tuple(comparison.lanes), comparison.lanes
-        speeds = {lane: speed for lane, case in of.items() if (speed := case.value("throughput"))}
-        if len(speeds) < 2:
+    for lanes in by_workload(cases).values():
+        timed = {lane: case for lane, case in lanes.items() if case.value("throughput")}
+        if len(timed) < 2:
             continue
-        comparable = comparable_lanes(comparison, list(speeds))
-        left_out = [lane for lane in speeds if lane not in comparable]
+        comparable, names = comparable_lanes(timed), tuple(lanes)
+        left_out = [lane for lane in timed if lane not in comparable]
         if len(comparable) < 2:
-            first, second = (of[lane] for lane in sorted(speeds, key=lambda lane: -speeds[lane])[:2])
-            rows.append(Answer(first, second, None, apart(first, second), lanes, "no comparison"))
+            first, second = _by_throughput(timed)[:2]
+            why = apart(timed[first], timed[second])
+            rows.append(Answer(timed[first], timed[second], None, why, names, "no comparison"))
             continue
-        fastest, rival, rivals = _first_two(comparison, comparable)
-        reason = rivals[rival].reason
-        marked = [title(lane) for lane in comparable if any(of[lane].fallbacks)]
+        first, second, rivals = _first_two(comparable)
+        reason = rivals[second].reason
+        marked = [title(lane) for lane, case in comparable.items() if any(case.fallbacks)]
         if marked:
             reason = f"{reason}; {' and '.join(marked)} with fallback flags, as it crashed without"
         if left_out:
-            without = of[left_out[0]]
-            why = next(filter(None, (apart(without, of[lane]) for lane in (fastest, *comparable))), "")
+            without = timed[left_out[0]]
+            why = next(filter(None, (apart(without, comparable[lane]) for lane in (first, *comparable))), "")
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
-        least = {each.name: best for each in QUESTIONS if (best := _least(comparison, comparable, each))}
-        shared, ahead = _shared(fastest, rival, rivals)
+        least = {each.name: best for each in QUESTIONS if (best := _least(comparable, each))}
+        shared, ahead = _shared(first, second, rivals)
         if ahead:
             reason = f"{reason}; every other lane is {'likely ' if ahead == 'likely' else ''}slower"
-        rows.append(Answer(of[fastest], of[rival], rivals[rival], "", lanes, reason, least, shared, ahead))
+        judged = comparable[first], comparable[second], rivals[second], ""
+        rows.append(Answer(*judged, names, reason, least, shared, ahead))
     return rows
 
 
@@ -332,11 +333,15 @@ def in_short(rows: Sequence[Answer]) -> Table:
     )
 
 
-def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, dict[str, Weighed]]:
+def _by_throughput(lanes: Mapping[str, Case]) -> list[str]:
+    """The lanes, the one with the highest throughput first."""
+    return sorted(lanes, key=lambda lane: -(lanes[lane].value("throughput") or 0.0))
+
+
+def _first_two(lanes: Mapping[str, Case]) -> tuple[str, str, dict[str, Weighed]]:
     """The fastest lane, its nearest rival (preferably a lane that may be as fast), and all rivals."""
-    cases = comparison.lanes
-    order = sorted(lanes, key=lambda lane: -(cases[lane].value("throughput") or 0.0))
-    weighed = {lane: {other: weigh(cases[lane], cases[other]) for other in order if other != lane} for lane in order}
+    order = _by_throughput(lanes)
+    weighed = {lane: {other: weigh(lanes[lane], lanes[other]) for other in order if other != lane} for lane in order}
     fastest = min(order, key=lambda lane: _losses(weighed[lane]))
     rivals = weighed[fastest]
     # Clearly and likely slower lanes count alike here: among them the least ratio decides.
@@ -360,21 +365,20 @@ def _shared(fastest: str, second: str, rivals: Mapping[str, Weighed]) -> tuple[t
     return ((fastest, *beside), max(slower, key=_BY_CERTAINTY.index, default="")) if beside else ((), "")
 
 
-def _least(comparison: Comparison, lanes: Sequence[str], question: Question) -> tuple[str, float] | None:
+def _least(lanes: Mapping[str, Case], question: Question) -> tuple[str, float] | None:
     """The lane with the least, and the next lane's multiple of its value; None if no lane surely has the least."""
-    values = {lane: value for lane in lanes if (value := comparison.lanes[lane].value(question.quantity))}
+    values = {lane: value for lane, case in lanes.items() if (value := case.value(question.quantity))}
     # A value of which only an upper bound is known could be anywhere in the order.
     if len(values) < 2 or any(isinstance(value, units.AtMost) for value in values.values()):
         return None
-    cases = comparison.lanes
     weighed = {
-        lane: [weigh_turns(cases[lane], cases[other], question.name) for other in values if other != lane]
+        lane: [weigh_turns(lanes[lane], lanes[other], question.name) for other in values if other != lane]
         for lane in values
     }
     if all(None not in rivals for rivals in weighed.values()):
         return next(((lane, least) for lane, rivals in weighed.items() if (least := _nearest(rivals))), None)
     first, *others = sorted(values, key=lambda lane: values[lane])
-    factors = {lane: lengthening(cases[lane].measurements) if question.timed else 1.0 for lane in values}
+    factors = {lane: lengthening(lanes[lane].measurements) if question.timed else 1.0 for lane in values}
     least_apart = values[first] * (BY_CHANCE if question.timed else 1.0)
     if any(values[lane] / factors[lane] <= least_apart for lane in others):
         return None

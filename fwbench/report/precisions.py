@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fwbench.compare.cases import Case, OfCase, comparisons, reasons
+from fwbench.compare.cases import Case, OfCase, by_workload, reasons
 from fwbench.compare.weighing import Weighed, judge
 from fwbench.record.metrics import ERRORS
 from fwbench.record.workload import LOWER
@@ -44,10 +44,10 @@ class Price(OfCase):
 
 def prices(cases: Iterable[Case]) -> list[Price]:
     """Every lane in a precision below fp32, and every lane with quantised weights beside each other lane in fp32."""
-    by_workload = {comparison.workload: comparison.lanes for comparison in comparisons(cases)}
+    workloads = by_workload(cases)
     rows = []
-    for workload, lanes in by_workload.items():
-        in_fp32 = by_workload.get(dataclasses.replace(workload, precision="fp32"), {})
+    for workload, lanes in workloads.items():
+        in_fp32 = workloads.get(dataclasses.replace(workload, precision="fp32"), {})
         for case, beside in ((each, other) for each in lanes.values() for other in _beside(each, in_fp32)):
             both = beside is not None and case.value("throughput") and beside.value("throughput")
             weighed = judge(case, beside).weighed if beside and both else None
@@ -119,9 +119,8 @@ def unlike(cases: Iterable[Case]) -> list[str]:
     where rounding carries a unit past the kink of a ReLU.
     """
     sentences = []
-    for comparison in comparisons(cases):
-        workload = comparison.workload
-        kept = ((lane, case) for lane, case in comparison.lanes.items() if not case.quantised)
+    for workload, lanes in by_workload(cases).items():
+        kept = ((lane, case) for lane, case in lanes.items() if not case.quantised)
         cases_of = kept if workload.precision in LOWER else ()
         errors = sorted((error, lane) for lane, case in cases_of if (error := case.value(ERRORS["output"])))
         if not errors:

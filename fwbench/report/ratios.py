@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from fwbench import units
-from fwbench.compare.cases import Case, comparisons, grouped, in_words, title
+from fwbench.compare.cases import Case, by_workload, grouped, in_words, title
 from fwbench.compare.parity import WORDS
 from fwbench.compare.ratios import FEWEST_ROUNDS, LEVEL, NEAR
 from fwbench.compare.weighing import BY_CHANCE, Judged, Weighed, judge
@@ -15,9 +15,9 @@ def ratios(cases: Sequence[Case], baseline: str | None) -> list[Judged]:
     """Each lane against the baseline, for each workload for which both have a throughput."""
     return [
         judge(case, beside)
-        for comparison in comparisons(cases)
-        if (beside := comparison.lanes.get(baseline or "")) and beside.value("throughput")
-        for case in comparison.lanes.values()
+        for lanes in by_workload(cases).values()
+        if (beside := lanes.get(baseline or "")) and beside.value("throughput")
+        for case in lanes.values()
         if case is not beside and case.value("throughput")
     ]
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from fwbench.commands.cli import main
-from fwbench.compare.cases import cases, comparisons
+from fwbench.compare.cases import by_workload, cases
 from fwbench.errors import UserError
 from fwbench.ext.cluster.ranks import client
 from fwbench.ext.cluster.ranks import rank as ranking
@@ -451,7 +451,7 @@ def test_ranks_share_no_facts(monkeypatch):
 def test_several_devices_stand_beside_no_other_lanes_single_one():
     one = recorded.measured("torch", batch_size=8)
     two = recorded.measured("jax", batch_size=8, devices=2)
-    assert [set(comparison.lanes) for comparison in comparisons(cases([one, two]))] == [{"torch"}, {"jax"}]
+    assert [*map(set, by_workload(cases([one, two])).values())] == [{"torch"}, {"jax"}]
     assert ratios.ratios(cases([one, two]), "torch") == []
     table = tables_of_calls.table("calls", "", cases([one, two]), "torch")
     assert [column.name for column in table.columns][:4] == ["model", "mode", "batch", "devices"]

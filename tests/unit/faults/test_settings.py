@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import fwbench
-from fwbench.compare.cases import cases, comparisons
+from fwbench.compare.cases import by_workload, cases
 from fwbench.compare.parity import OTHER_SETTINGS, apart, comparable_lanes
 from fwbench.machine import machine
 from fwbench.models.project import Project
@@ -96,13 +96,13 @@ def test_a_lane_whose_threads_have_changed_is_compared_with_no_other(fault):
     assert own["caution"].startswith("the caution that it had anyhow; ")
     assert witness.changed(before, before, "a caution") == {}
     given = [measured("torch", settings=own), measured("jax", throughput=90.0)]
-    (comparison,) = comparisons(cases(given))
-    assert apart(*comparison.lanes.values()) == OTHER_SETTINGS
-    assert comparable_lanes(comparison, ["torch", "jax"]) == ["torch"]
+    (lanes,) = by_workload(cases(given)).values()
+    assert apart(*lanes.values()) == OTHER_SETTINGS
+    assert [*comparable_lanes(lanes)] == ["torch"]
     said = next(line for line in cautions(given) if "num_threads" in line)
     alike = [measured("torch", settings=own), measured("jax", throughput=90.0, settings=own)]
-    (comparison,) = comparisons(cases(alike))
-    assert comparable_lanes(comparison, ["torch", "jax"]) == ["torch", "jax"]
+    (lanes,) = by_workload(cases(alike)).values()
+    assert [*comparable_lanes(lanes)] == ["torch", "jax"]
     fault(KIND, "a lane whose network has changed its threads stands beside one that has not", said)
 
 

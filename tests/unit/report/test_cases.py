@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.compare.cases import comparisons, over_seeds, separations, settings
+from fwbench.compare.cases import by_workload, over_seeds, separations, settings
 from fwbench.record.reading import Record
 from tests.unit.recorded import MACHINE, failed, measured
 
@@ -78,7 +78,7 @@ def test_what_separates_two_settings_is_named(one, other, separating):
 
 def test_lanes_measured_in_different_runs_stand_together():
     (setting,) = settings([record(measurement("torch")), record(measurement("jax"))])
-    assert list(comparisons(setting.cases)[0].lanes) == ["torch", "jax"]
+    assert [*map(list, by_workload(setting.cases).values())] == [["torch", "jax"]]
     assert setting.versions == VERSIONS
 
 
@@ -105,4 +105,4 @@ def test_seeds_come_together_and_where_data_lies_does_not_matter():
 def test_nothing_is_compared_across_precision_batch_size_or_optimizer():
     others = ({"precision": "bf16"}, {"batch_size": 8}, {"optimizer": "sgd"})
     cases = settings([record(measurement("torch"), *(measurement("jax", **other) for other in others))])[0].cases
-    assert [list(comparison.lanes) for comparison in comparisons(cases)] == [["torch"], ["jax"], ["jax"], ["jax"]]
+    assert [*map(list, by_workload(cases).values())] == [["torch"], ["jax"], ["jax"], ["jax"]]
