@@ -6,6 +6,7 @@ from fwbench.compare.cases import Case, Setting, cases
 from fwbench.ext.cluster import scaling
 from fwbench.report import contents
 from tests.unit import recorded
+from tests.unit.report.parsing import texts
 
 
 def speeds(devices, batch_size, *rates, **fields):
@@ -20,9 +21,7 @@ def scaling_of(*runs):
         for case in cases(measurements, number):
             known = found.get(case.workload, Case(case.workload))
             found[case.workload] = dataclasses.replace(known, replicates=(*known.replicates, *case.replicates))
-    shown = scaling.table(list(found.values()))
-    names = [column.name for column in shown.columns]
-    return [dict(zip(names, shown.texts(row), strict=True)) for row in shown.rows]
+    return texts(scaling.table(list(found.values())))
 
 
 def test_efficiency_is_throughput_over_as_many_times_that_of_one_device():

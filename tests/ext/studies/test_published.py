@@ -6,19 +6,15 @@ from fwbench.compare.cases import cases
 from fwbench.ext.studies import presets
 from fwbench.ext.studies.published import STUDIES, beside
 from tests.unit.recorded import fitted, measured, metric
+from tests.unit.report.parsing import values
 
 
 def tables(*measurements):
     return {table.key: table for table in beside(cases(measurements))}
 
 
-def rows(table):
-    names = [column.name for column in table.columns]
-    return [dict(zip(names, row.values, strict=True)) for row in table.rows]
-
-
 def own(table, column):
-    return [row for row in rows(table) if row[column] is not None]
+    return [row for row in values(table) if row[column] is not None]
 
 
 def test_training_on_imagenet_100():

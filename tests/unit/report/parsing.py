@@ -1,4 +1,6 @@
-"""A report's files read back, each by the rules of its format and none of the code that wrote them."""
+"""A report's tables as dictionaries, and its files read back, each by the rules of its format and none of the code
+that wrote them.
+"""
 
 import csv
 import html
@@ -9,6 +11,17 @@ from html.parser import HTMLParser
 import pytest
 
 from fwbench.commands.report import _writers
+
+
+def values(table):
+    """A table's rows, each as its values by the columns' names."""
+    return [dict(zip((column.name for column in table.columns), row.values, strict=True)) for row in table.rows]
+
+
+def texts(table):
+    """A table's rows, each as its texts by the columns' names."""
+    return [dict(zip((column.name for column in table.columns), table.texts(row), strict=True)) for row in table.rows]
+
 
 # The extension `studies` writes LaTeX.
 LATEX = "latex" in _writers()

@@ -12,14 +12,9 @@ from fwbench.compare.weighing import weigh
 from fwbench.report import calls, summary
 from fwbench.report.answers import answers, headline, in_short, table
 from tests.unit.recorded import measured, metric, proof
+from tests.unit.report.parsing import texts, values
 from tests.unit.report.test_cases import measurement, record
 from tests.unit.shared import needs
-
-
-def rows_of(*found):
-    """The rows of the table of answers, by the names of its columns."""
-    shown = table(found)
-    return [dict(zip((column.name for column in shown.columns), row.values, strict=True)) for row in shown.rows]
 
 
 def one_run(torch, jax, load=0.0):
@@ -45,8 +40,7 @@ def test_rows_that_differ_in_an_option_alone_say_so(of):
     """Otherwise two answers of `--fwbench-set call=program,module` look alike."""
     given = [measured(lane, call=call) for call in ("program", "module") for lane in ("torch", "jax")]
     shown = of(answers(cases(given)))
-    place = [column.name for column in shown.columns].index("options")
-    assert [shown.texts(row)[place] for row in shown.rows] == ["", "module"]
+    assert [row["options"] for row in texts(shown)] == ["", "module"]
     alike = of(answers(cases(given[:2])))
     assert "options" not in [column.name for column in alike.columns]
 
@@ -97,14 +91,13 @@ def test_the_ratio_of_disturbed_lanes_is_where_it_can_lie(torch, jax, shown, of_
         for lane, (speed, load) in (("torch", torch), ("jax", jax))
     ]
     (answer,) = answers(cases(lanes))
-    (row,) = table([answer]).rows
-    texts = dict(zip((column.name for column in table([answer]).columns), table([answer]).texts(row), strict=True))
-    assert texts["ratio"] == shown
+    (row,) = texts(table([answer]))
+    assert row["ratio"] == shown
     # The terminal's speed-up is over PyTorch.
     of = {case.workload.lane: case for case in (answer.case, answer.beside)}
     assert units.ratio(weigh(of["torch"], of["jax"]).shown) == shown
     # Of latencies, too; and where it can be the other way round, no lane has the least.
-    assert texts["by, of latency"] == of_latency
+    assert row["by, of latency"] == of_latency
 
 
 @pytest.mark.parametrize(("jax", "confidence"), [(50.0, "undecided"), (10.0, "clear")])
@@ -255,14 +248,14 @@ def test_two_lanes_that_both_beat_a_third_share_first_place():
 def test_of_lanes_that_nothing_tells_apart_none_is_named_the_fastest():
     answer = lanes(torch=190.0, torch_compile=198.0, jax=200.0)
     assert (answer.shared, answer.ahead) == (("jax", "torch-compile", "torch"), "")
-    (row,) = rows_of(answer)
+    (row,) = values(table([answer]))
     assert (row["first"], row["second"], row["others"]) == ("jax", "torch-compile", "torch")
     # No multiple is told, as it would be that of two of them.
     assert headline([answer])[0] == (
         "Inference: between JAX, PyTorch (torch.compile) and PyTorch (eager) nothing is decided by one process each, "
         "in 1 of 1 workloads (mlp b1)."
     )
-    assert "others" not in rows_of(lanes(torch=100.0, jax=201.0))[0]
+    assert "others" not in values(table([lanes(torch=100.0, jax=201.0)]))[0]
 
 
 def test_a_sentence_names_workloads_with_their_axes_and_devices():
@@ -302,7 +295,7 @@ def test_a_ratio_that_nobody_can_bound_is_told_without_bounds():
         "Inference: between JAX and PyTorch nothing is decided by one process each, in 2 of 2 workloads (mlp b1, cnn "
         "b1)."
     ]
-    (row,) = rows_of(*open_)
+    (row,) = values(table(open_))
     assert (row["ratio"], row["low"], row["high"], row["level"]) == (1.1, None, None, None)
 
 
@@ -339,7 +332,7 @@ def test_a_disturbed_workload_has_its_bound_in_a_sentence_on_several(load, bound
 
 def test_lanes_that_may_not_be_compared_have_no_fastest():
     answer = answers(cases([beside("torch", 100.0), beside("jax", 300.0, "missing")]))[0]
-    (row,) = rows_of(answer)
+    (row,) = values(table([answer]))
     numbers = ("ratio", "low", "high", "level", "answer")
     assert ([row[name] for name in numbers], row["evidence"]) == ([None] * 5, "unchecked")
 
@@ -403,7 +396,7 @@ def test_lanes_that_may_not_be_compared_have_no_answer(jax, why):
     (answer,) = answers(cases([torch, jax]))
     assert (answer.fastest, answer.shown, answer.confidence) == ("jax", why, why)
     assert answer.least == {}
-    (row,) = rows_of(answer)
+    (row,) = values(table([answer]))
     assert (row["ratio"], row["evidence"]) == (None, why)
     assert headline([answer]) == [
         "1 of 1 workloads cannot be answered (mlp b1): their lanes may not be compared, as the notes say."
@@ -455,8 +448,7 @@ def test_what_is_the_fastest_by_its_pairs_has_a_speed_up():
     (answer,) = answers(given)
     assert (answer.fastest, answer.confidence) == ("jax", "clear")
     shown = calls.table("inference", "", given, "torch")
-    speed_up = [column.name for column in shown.columns].index("speed-up")
-    torch, jax = (row.values[speed_up] for row in shown.rows)
+    torch, jax = (row["speed-up"] for row in values(shown))
     assert jax == answer.shown
     assert torch == 1.0
 

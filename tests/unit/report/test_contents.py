@@ -10,6 +10,7 @@ from fwbench.compare.cases import cases, settings
 from fwbench.record.reading import Record
 from fwbench.report import contents
 from tests.unit.recorded import MACHINE, measured, metric, proof
+from tests.unit.report.parsing import values
 from tests.unit.shared import needs
 
 
@@ -25,7 +26,7 @@ def setting(*measurements, **fields):
 
 
 def row(table, number=0):
-    return dict(zip((column.name for column in table.columns), table.rows[number].values, strict=True))
+    return values(table)[number]
 
 
 @needs("proofs")

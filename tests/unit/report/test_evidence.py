@@ -15,6 +15,7 @@ from fwbench.report import calls, ratios, summary
 from fwbench.report.answers import answers, table
 from fwbench.report.cards import cards
 from tests.unit.recorded import measured, proof
+from tests.unit.report.parsing import texts
 from tests.unit.report.test_cases import record
 from tests.unit.shared import needs
 
@@ -241,28 +242,23 @@ def beside(expected):
     return cases([lane("torch"), lane("jax", throughput=300.0, **WORDS[expected])])
 
 
-def cells(shown, row=-1):
-    return dict(zip((column.name for column in shown.columns), shown.texts(shown.rows[row]), strict=True))
-
-
 @pytest.mark.parametrize("expected", WORDS)
 def test_every_table_has_the_word_and_a_speed_up_beside_three_of_them(expected):
     given, admits = beside(expected), expected in ADMITTED
     # The terminal's, and those of the report.
-    row = cells(calls.table("inference", "", given, "torch"))
+    torch, row = texts(calls.table("inference", "", given, "torch"))
     assert row["speed-up"] == ("3.00x" if admits else expected)
     assert row["evidence"].strip(" -") == (expected if admits else "")
-    torch = cells(calls.table("inference", "", given, "torch"), 0)
     assert (torch["speed-up"], torch["evidence"].strip(" -")) == ("1.00x", "")
 
     found = ratios.ratios(given, "torch")
-    row = cells(ratios.table(found, "torch"))
+    (row,) = texts(ratios.table(found, "torch"))
     assert row["ratio"] == ("3.00x" if admits else expected)
     assert row["evidence"] == expected
 
     (answer,) = answers(given)
     assert answer.shown == (3.0 if admits else expected)
-    row = cells(table([answer]))
+    (row,) = texts(table([answer]))
     assert (row["ratio"], row["evidence"]) == ("3.00x" if admits else "-", expected)
 
     ((card,),) = cards([answer]).values()

@@ -13,6 +13,7 @@ from fwbench.report.contents import remarks, tables
 from fwbench.report.precisions import prices, table, unlike
 from fwbench.report.tables import lines
 from tests.unit.recorded import measured
+from tests.unit.report.parsing import values
 from tests.unit.report.test_cases import record
 
 
@@ -41,10 +42,9 @@ def test_a_lower_precision_stands_beside_fp32_of_its_own_lane():
     assert str(*prices(cases([low, high]))).endswith("30,000 times the error")
     # Of a lane without a row in fp32 the error stands alone.
     assert (jax.beside, jax.weighed, jax.more("output_error"), str(jax)) == (None, None, None, "")
-    made = table([torch, jax])
-    values = [dict(zip([column.name for column in made.columns], each.values, strict=True)) for each in made.rows]
-    assert [each["output error"] for each in values] == [6e-3, 7e-3]
-    assert [each["output error in fp32"] for each in values] == [2e-7, None]
+    made = values(table([torch, jax]))
+    assert [each["output error"] for each in made] == [6e-3, 7e-3]
+    assert [each["output error in fp32"] for each in made] == [2e-7, None]
 
 
 QUANTISED = [
@@ -60,11 +60,10 @@ def test_quantised_weights_stand_beside_each_lane_in_fp32():
     assert [price.beside.workload.lane for price in (torch, jax)] == ["torch", "jax"]
     assert [price.weighed.ratio for price in (torch, jax)] == [5.0, 10.0]
     assert str(torch) == "5.00 (2.50 to 10.00) times as fast, 40,000 times the error"
-    made = table([torch, jax])
-    values = [dict(zip([column.name for column in made.columns], each.values, strict=True)) for each in made.rows]
-    assert [each["precision"] for each in values] == ["fp32, int8 weights"] * 2
-    assert [each["against fp32"].partition(": ")[0] for each in values] == ["torch", "jax"]
-    assert [each["output error in fp32"] for each in values] == [2e-7, 4e-7]
+    made = values(table([torch, jax]))
+    assert [each["precision"] for each in made] == ["fp32, int8 weights"] * 2
+    assert [each["against fp32"].partition(": ")[0] for each in made] == ["torch", "jax"]
+    assert [each["output error in fp32"] for each in made] == [2e-7, 4e-7]
     # Alone, and beside nothing but others with quantised weights, it has its error.
     for given in (QUANTISED[2:], [QUANTISED[2], row("int4", "fp32", 1.0, output_error=0.1, quantised="int4")]):
         assert [(price.beside, str(price)) for price in prices(cases(given))] == [(None, "")] * len(given)
