@@ -35,6 +35,7 @@ from unittest import mock
 
 import numpy as np
 
+from fwbench.ext.epochs import measuring as epochs
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
 from fwbench.frameworks.precision import Products, reference
 from fwbench.machine import disturbances as disturbing
@@ -44,7 +45,7 @@ from fwbench.meters import energy as meters
 from fwbench.record import lanes
 from fwbench.record.measurement import Metric
 from fwbench.record.reading import read
-from fwbench.worker.process import facts, job, passes, player, run, training
+from fwbench.worker.process import facts, job, passes, player, run
 from tests.unit.fakes import round_mantissa
 from tests.unit.nvml import GPUS, SLICE, Stub, compiler
 from tests.unit.shared import ALONE, extension, finish, git
@@ -373,7 +374,7 @@ def prepare() -> None:
     lanes.OWN.update(known)
     lanes.extensions, lanes.entry_points = lambda: (), lambda group: []
     vars(lanes.LANES).pop("_all", None)
-    load.OtherLoad = job.OtherLoad = passes.OtherLoad = training.OtherLoad = _Quiet
+    load.OtherLoad = job.OtherLoad = passes.OtherLoad = epochs.OtherLoad = _Quiet
     run.Measuring = functools.partial(run.Measuring, clock=DEVICE)
     if "FWBENCH_PACKAGE" in os.environ:
         # Elsewhere the doctor polls by this machine's own clock.
