@@ -35,7 +35,6 @@ from unittest import mock
 
 import numpy as np
 
-from fwbench.ext.epochs import measuring as epochs
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
 from fwbench.frameworks.precision import Products, reference
 from fwbench.machine import disturbances as disturbing
@@ -374,7 +373,7 @@ def prepare() -> None:
     lanes.OWN.update(known)
     lanes.extensions, lanes.entry_points = lambda: (), lambda group: []
     vars(lanes.LANES).pop("_all", None)
-    load.OtherLoad = job.OtherLoad = passes.OtherLoad = epochs.OtherLoad = _Quiet
+    load.OtherLoad = job.OtherLoad = passes.OtherLoad = _Quiet
     run.Measuring = functools.partial(run.Measuring, clock=DEVICE)
     if "FWBENCH_PACKAGE" in os.environ:
         # Elsewhere the doctor polls by this machine's own clock.
