@@ -9,7 +9,6 @@ from pytest_benchmark.utils import get_machine_id
 
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
-from fwbench.report import outcome_file
 from tests.unit.recorded import plain, write
 from tests.unit.recorded import saved as as_saved
 from tests.unit.suites import FAST, benchmarks, ended, in_process, refused
@@ -356,6 +355,6 @@ def test_bad_input_is_one_sentence_and_exit_4(suite, arguments, sentence):
 def test_the_summary_of_a_refused_gate_has_the_reason(suite):
     path = suite.path / "out.json"
     in_process(suite, "--fwbench-gate", "--benchmark-compare=0001", f"--fwbench-summary={path}")
-    found = outcome_file.read(path)
-    assert found.exit_code == 4
-    assert "0001 is no file" in found.notes[0]
+    found = json.loads(path.read_text())
+    assert found["exit_code"] == 4
+    assert "0001 is no file" in found["notes"][0]
