@@ -175,8 +175,10 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         seconds = _START + _CALLS * sum(latencies)
         device = rounds.device_times(own.values())
         calls = [m.workload.samples / (m.value("throughput") or math.inf) for m in own.values()]
-        busy = all(rounds.sets_speed(device.get(lane, 0.0), call) for lane, call in zip(own, calls, strict=True))
-        if own[lanes[0]].workload.device == "gpu":
+        on_gpu = own[lanes[0]].workload.device == "gpu"
+        pairs = zip(own, calls, strict=True)
+        busy = on_gpu and all(rounds.sets_speed(device.get(lane, 0.0), call) for lane, call in pairs)
+        if on_gpu:
             seconds += sum(seconds_on_gpu(*each, busy=busy) for each in zip(latencies, calls, strict=True))
         else:
             seconds += AMOUNTS["cpu"].turns(max(latencies), len(lanes))

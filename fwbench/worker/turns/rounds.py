@@ -1,10 +1,10 @@
 """Rounds of processes that are alive together and take turns.
 
 A round runs a fresh process of each seat on the same CPUs. All place their program in fresh memory, once or several
-times; after each placing they take turns in blocks A B C C B A, reversed after every other placing. A turn yields one
-number for each metric, and a round one difference of two seats: the replicate by which `fwbench.compare.statistics`
-decides. Base and head, which differ by little, are compared by turns next to each other; lanes by the faster half of
-their turns.
+times (a process that has measured leaves it where it is); after each placing they take turns in blocks A B C C B A,
+reversed after every other placing. A turn yields one number for each metric, and a round one difference of two seats:
+the replicate by which `fwbench.compare.statistics` decides. Base and head, which differ by little, are compared by
+turns next to each other; lanes by their fastest turns.
 
 Duets are from Bulej et al. (ICPE 2020, "Duet benchmarking: improving measurement accuracy in the cloud"); repeating
 where the variance is, from Kalibera and Jones (ISMM 2013, "Rigorous benchmarking in reasonable time").
