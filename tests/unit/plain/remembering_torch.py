@@ -6,6 +6,10 @@ import torch
 from torch import nn
 
 
+# So that computing takes hundreds of times as long as remembering, whatever else runs on the CPUs.
+_TIMES = 20
+
+
 class Net(nn.Module):
     """One without a fault."""
 
@@ -15,9 +19,11 @@ class Net(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sides))
 
     def forward(self, x):
-        for layer in self.layers:
+        first, *middle, last = self.layers
+        x = torch.tanh(first(x))
+        for layer in middle * _TIMES:
             x = torch.tanh(layer(x))
-        return x
+        return last(x)
 
 
 class ById(Net):
