@@ -34,10 +34,9 @@ bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 WITH_FRAMEWORKS := tests/ext/tensorflow tests/ext/derived tests/ext/epochs/frameworks tests/ext/sizes tests/ext/whole_step
 
 # Four runs, so that no process grows beyond 3 GiB, as frameworks, lanes' runtimes and compiled programs add up. The
-# first has three processes on two cores: its tests wait for deadlines and other processes for a sixth of their time.
-# The lanes' few fast tests are over before two processes have started.
+# lanes' few fast tests are over before two processes have started.
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
-	$(RUN) pytest tests/strangers tests/unit tests/ext engines $(WITH_FRAMEWORKS:%=--ignore=%) -n 3 --dist worksteal $(ARGS)
+	$(RUN) pytest tests/strangers tests/unit tests/ext engines $(WITH_FRAMEWORKS:%=--ignore=%) -n 2 --dist worksteal $(ARGS)
 	$(RUN) pytest lanes $(if $(findstring slow,$(ARGS)),-n 2) $(ARGS)
 	$(RUN) pytest tests/training $(WITH_FRAMEWORKS) -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
