@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import sys
 from pathlib import Path
 
@@ -79,9 +80,10 @@ def test_each_measurement_compiles_and_rounds_load(tmp_path):
         for _ in range(2):
             made.append(workers.measure(MODEL, quick, tell))
             server = workers._servers["jax"]
-            assert not (server._caches.path / "compiled").exists()
+            assert not server._made.exists()
             # The server empties its jobs' folder at a moment of its own.
-            assert not server._caches.path.is_relative_to(server._scratch.path)
+            (jobs,) = re.findall(r"\0TMPDIR=([^\0]+)", Path(f"/proc/{server.channel._process.pid}/environ").read_text())
+            assert not server._made.is_relative_to(jobs)
     assert [each.failure for each in made] == [None, None]
     compiled = programs(caches)
     assert compiled

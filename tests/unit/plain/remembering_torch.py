@@ -5,7 +5,6 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-
 # So that computing takes hundreds of times as long as remembering, whatever else runs on the CPUs.
 _TIMES = 20
 
