@@ -33,7 +33,7 @@ _FASTEST_TURNS, _SHORT = 2, 1e-4
 _APART, _AHEAD = 5.0, 3
 
 # CPUs are placed as usual if they hand a number to each other in the usual time, within this factor. After a host had
-# moved them it took 1.3 to 1.9 times as long; on three machines hardly a reading lies about this factor
+# moved them it took 1.3 to 1.9 times as long. Of the readings on three machines 2 % lie between 1.15 and 1.25 times
 # (docs/method.md, "Slow spells").
 _SAME_PACE = 1.2
 

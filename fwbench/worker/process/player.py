@@ -307,7 +307,7 @@ class Measured(Player):
     """A program whose process has measured it alone, and stays for a first round."""
 
     def place(self, padding: list[int]) -> None:
-        """Nothing: its memory is as much a draw of chance as a new one would be, and it is warm."""
+        """Do nothing: the program is warm, and chance has laid out its memory as it would lay out new memory."""
 
     def finished(self, asked: Mapping[str, Any], root: str) -> dict[str, Any]:
         """Nothing: the peaks of its memory are those of the measurement, which also tells the rest."""
